@@ -1,0 +1,130 @@
+"""What an experiment is, and how it expands into runs. No JAX, no I/O.
+
+A module of `experiments/` holds one EXPERIMENT: rows at paper scale, each a full config. `expand` moves
+them to a scale, adds seeds and gives every run its id. Rows that share a config share the run.
+"""
+
+import dataclasses
+import difflib
+import importlib
+import itertools
+import pkgutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import experiments
+from repro.config import RunConfig
+from repro.errors import UserError
+from repro.identity import run_id
+from repro.scales import at_scale
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table: the paper's labels (a size among them, or not) and its run at paper scale."""
+
+    labels: tuple[str, ...]
+    config: RunConfig
+
+
+@dataclass(frozen=True)
+class MiniClaim:
+    """A statement of the paper that mini runs can speak to: an ordering or a parity, never a value.
+
+    kind: "order" (the loss of `low` is at most that of `high`), "parity" (they differ by at most
+    `tolerance`), or "falls" (the loss of `low` falls from each size to the next).
+    """
+
+    name: str
+    text: str
+    kind: str
+    low: str  # method label
+    high: str = ""
+    tolerance: float = 0.0
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure as data."""
+
+    name: str  # of the module
+    title: str
+    place: str  # where in the paper
+    rows: tuple[Row, ...]
+    claims: tuple[MiniClaim, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of an expanded experiment."""
+
+    labels: tuple[str, ...]  # as shown at this scale
+    paper_row: str  # the row's key in data/paper
+    config: RunConfig
+    run_id: str
+
+    @property
+    def row(self) -> str:
+        """The row's key at this scale."""
+        return " | ".join(self.labels)
+
+
+def expand(experiment: Experiment, scale: str, seeds: int = 1) -> tuple[PlannedRun, ...]:
+    """All runs of an experiment at a scale, seed by seed; rows with no counterpart at the scale are left out."""
+    if seeds < 1:
+        raise UserError(f"seeds={seeds}: at least one seed is needed.")
+    runs = []
+    for seed in range(seeds):
+        for row in experiment.rows:
+            config = at_scale(row.config, scale)
+            if config is not None:
+                runs.append(_planned(row, dataclasses.replace(config, seed=seed)))
+    return tuple(runs)
+
+
+def _planned(row: Row, config: RunConfig) -> PlannedRun:
+    paper_size, size = row.config.model.size, config.model.size
+    labels = tuple(size if label == paper_size else label for label in row.labels)
+    return PlannedRun(labels, " | ".join(row.labels), config, run_id(config))
+
+
+def unique(runs: Iterable[PlannedRun]) -> tuple[PlannedRun, ...]:
+    """Each run once, in order: what is shared by two rows is run once."""
+    return tuple({run.run_id: run for run in runs}.values())
+
+
+def vary(config: Any, **changes: Any) -> Any:
+    """`dataclasses.replace` through dotted names written with two underscores: vary(c, sync__every=30).
+
+    UserError on a field that doesn't exist, with the ones that do.
+    """
+    for name, value in changes.items():
+        head, _, rest = name.partition("__")
+        known = [f.name for f in dataclasses.fields(config)]
+        if head not in known:
+            raise UserError(f"{type(config).__name__} has no field {head!r}: it has {', '.join(known)}.")
+        if rest:
+            value = vary(getattr(config, head), **{rest: value})
+        config = dataclasses.replace(config, **{head: value})
+    return config
+
+
+def grid(config: Any, **axes: Iterable[Any]) -> Iterator[Any]:
+    """Every combination of the axes' values over `config`, the last axis fastest."""
+    for values in itertools.product(*axes.values()):
+        yield vary(config, **dict(zip(axes, values, strict=True)))
+
+
+def names() -> tuple[str, ...]:
+    """The experiments there are."""
+    return tuple(sorted(m.name for m in pkgutil.iter_modules(experiments.__path__) if m.name != "base"))
+
+
+def load(name: str) -> Experiment:
+    """The EXPERIMENT of `experiments/<name>.py`; UserError with the nearest name when there is none."""
+    if name not in names():
+        near = difflib.get_close_matches(name, names(), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names())}."
+        raise UserError(f"unknown experiment {name!r}: {hint}")
+    return importlib.import_module(f"experiments.{name}").EXPERIMENT

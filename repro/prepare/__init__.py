@@ -1,0 +1,98 @@
+"""From text to token folders, once: `prepare` is what the command line calls, `token_folder` where the result is.
+
+A folder is finished when its manifest.json exists. Everything is a pure function of the recipe, which is part of
+the folder's name, so a run that was cut goes on, and running it again gives the same bytes. This module stays
+light: what reads packages and trains tokenizers is imported only when there is something to build.
+"""
+
+import errno
+import fcntl
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from repro.data import MANIFEST
+from repro.errors import UserError
+from repro.prepare.progress import Progress, quiet
+from repro.prepare.recipes import MiniRecipe, SmokeRecipe
+
+CORPORA = ("mini", "smoke")
+_FREE_BYTES = {"mini": 1_000_000_000, "smoke": 10_000_000}
+
+
+def token_folder(corpus: str, cache: Path, *, vocab: int | None = None) -> Path:
+    """Where the tokens of a corpus lie (or will lie): corpus, vocabulary and a digest of the whole recipe."""
+    recipe = _recipe(corpus, vocab)
+    return cache / "tokens" / f"{corpus}-{recipe.vocab}-{recipe.digest}"
+
+
+def is_prepared(corpus: str, cache: Path, *, vocab: int | None = None) -> bool:
+    """Whether the tokens are complete."""
+    return (token_folder(corpus, cache, vocab=vocab) / MANIFEST).is_file()
+
+
+def prepare(corpus: str, cache: Path, progress: Progress = quiet, *, vocab: int | None = None) -> Path:
+    """Make the token folder of a corpus unless it is there, and return it.
+
+    May be killed at any moment and called again; two calls at once wait for each other. UserError where the
+    corpus is unknown, the disk is full, or the packages with the text can't be had.
+    """
+    recipe = _recipe(corpus, vocab)
+    folder = token_folder(corpus, cache, vocab=vocab)
+    if is_prepared(corpus, cache, vocab=vocab):
+        return folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(cache):
+            if not is_prepared(corpus, cache, vocab=vocab):
+                _check_space(corpus, cache)
+                _build(recipe, folder, cache, progress)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+            raise
+        raise UserError(f"can't write {folder} ({error.strerror}): free space or choose another cache.") from error
+    return folder
+
+
+def prepare_mini(cache: Path, progress: Progress = quiet, *, vocab: int | None = None) -> Path:
+    """The mini corpus: about 15 million tokens of English prose from registry packages (data/MINI.md)."""
+    return prepare("mini", cache, progress, vocab=vocab)
+
+
+def _recipe(corpus: str, vocab: int | None) -> MiniRecipe | SmokeRecipe:
+    if corpus == "mini":
+        return MiniRecipe() if vocab is None else MiniRecipe(vocab=vocab)
+    if corpus == "smoke":
+        if vocab not in (None, SmokeRecipe().vocab):
+            raise UserError(f"the smoke corpus has a vocabulary of {SmokeRecipe().vocab}, not {vocab}: leave it out.")
+        return SmokeRecipe()
+    raise UserError(f"unknown corpus {corpus!r}: choose one of {', '.join(CORPORA)}.")
+
+
+def _build(recipe: MiniRecipe | SmokeRecipe, folder: Path, cache: Path, progress: Progress) -> None:
+    if isinstance(recipe, MiniRecipe):
+        from repro.prepare import mini  # pyarrow and sentencepiece take longer to import than a finished call
+
+        mini.build(recipe, folder, cache, progress)
+    else:
+        from repro.prepare import smoke
+
+        smoke.build(recipe, folder, progress)
+
+
+def _check_space(corpus: str, cache: Path) -> None:
+    free, needed = shutil.disk_usage(cache).free, _FREE_BYTES[corpus]
+    if free < needed:
+        raise UserError(
+            f"{cache} has {free / 1e6:.0f} MB free and corpus {corpus!r} needs {needed / 1e6:.0f} MB:"
+            " free space or choose another cache."
+        )
+
+
+@contextmanager
+def _locked(cache: Path) -> Iterator[None]:
+    """Hold the cache for this process; the system lets go of the lock however the process ends."""
+    with (cache / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

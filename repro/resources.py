@@ -1,0 +1,52 @@
+"""Where a run happens: never part of its id, never written in `experiments/`.
+
+The same run on other resources is the same run: the checkpoint of one continues on another. Results
+agree to rounding across layouts, and bitwise on one layout.
+"""
+
+from dataclasses import dataclass
+
+from repro.config import RunConfig
+from repro.errors import UserError
+
+
+@dataclass(frozen=True)
+class Resources:
+    """A mesh replica × data × fsdp, and how the program is compiled for it."""
+
+    replica: int = 1  # mesh extent of the replica axis: M, or a divisor of it
+    data: int = 1  # batch split without parameter sharding (slices of a data-parallel run)
+    fsdp: int = 1  # parameters sharded within a replica
+    unroll: bool = True  # layers unrolled (fast on CPU) or scanned (fast to compile)
+    remat: str = "none"  # none | dots | full: what the backward pass recomputes
+
+    @property
+    def devices(self) -> int:
+        """Devices of the mesh."""
+        return self.replica * self.data * self.fsdp
+
+    def check(self, config: RunConfig) -> None:
+        """UserError for a placement that would silently replicate or not divide."""
+        model, m = config.model, config.replicas
+        if m % self.replica:
+            raise UserError(
+                f"{m} replicas on a mesh axis of {self.replica}: the axis must divide the number of replicas."
+            )
+        local = config.batch // m
+        if local % (self.data * self.fsdp):
+            raise UserError(
+                f"{local} sequences a replica over data={self.data} x fsdp={self.fsdp} devices: "
+                "the batch of a replica must be divisible by them."
+            )
+        for name, size in (("vocabulary", model.vocab), ("sequence", model.seq_len), ("width", model.width)):
+            if size % self.fsdp:
+                raise UserError(f"fsdp={self.fsdp} does not divide the {name} of {size}: choose a divisor.")
+
+
+def local_resources(config: RunConfig, devices: int) -> Resources:
+    """The default on one machine: a device a replica, data-parallel over the rest where it divides."""
+    replica = next(r for r in range(min(devices, config.replicas), 0, -1) if config.replicas % r == 0)
+    spare = devices // replica if config.sync is None else 1
+    local = config.batch // config.replicas
+    data = next(d for d in range(spare, 0, -1) if local % d == 0)
+    return Resources(replica=replica, data=data)

@@ -1,0 +1,221 @@
+"""The one training loop: every method, every scale. It owns the I/O; the mathematics is in `diloco`.
+
+The host asks the schedule what a step does, hands the step to the device, and only then reads the loss
+of the step before it, so that the device never waits. A run can be cut anywhere: it goes on from its
+last checkpoint, and ends with the same bits as an uncut run on the same layout.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from repro.checkpoint import Checkpoints, restored_or_none
+from repro.config import RunConfig
+from repro.data import Batches, TokenSet
+from repro.errors import UserError
+from repro.mesh import batch_sharding
+from repro.metrics import MetricsLog
+from repro.optim import learning_rate
+from repro.resources import Resources
+from repro.shapes import parameter_count
+from repro.state import Layout, TrainState, start
+from repro.step import Stepper
+from repro.store import RunFolder
+from repro.validate import Validator
+
+Report = Callable[[dict[str, Any]], None]
+
+
+class Interrupted(Exception):
+    """The run was asked to stop, and has saved the step it reached."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often the loop saves and reports: it changes no number."""
+
+    checkpoint_every: int  # steps
+    report_seconds: float = 0.5
+
+    @classmethod
+    def of(cls, config: RunConfig) -> "Pace":
+        """Eight checkpoints a run."""
+        return cls(checkpoint_every=max(1, config.steps // 8))
+
+
+@dataclass
+class _Fetched:
+    """The device's answer for one step, not read yet."""
+
+    step: int
+    loss_M: jax.Array
+    finite: dict[int, jax.Array]
+
+
+def train(
+    config: RunConfig,
+    resources: Resources,
+    folder: RunFolder,
+    tokens: TokenSet,
+    held_out: TokenSet,
+    *,
+    pace: Pace | None = None,
+    report: Report = lambda _: None,
+    stop_asked: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:
+    """Train to the end, from the last checkpoint if there is one, and return the summary.
+
+    Raises UserError for a run that can't start or whose loss or outer gradient stops being finite, and
+    Interrupted when `stop_asked` says so, with the state saved.
+    """
+    layout = Layout.of(config, resources)
+    check_vocabulary(config, tokens)
+    batches = Batches(
+        tokens, config.model.seq_len, config.batch, config.replicas, config.seed, repeat=config.repeat_data
+    )
+    batches.require(config.steps)
+    checkpoints = Checkpoints(folder.checkpoints)
+    try:
+        loop = _Loop(layout, folder, batches, held_out, checkpoints, pace or Pace.of(config), report)
+        return loop.run(stop_asked)
+    finally:
+        checkpoints.close()
+
+
+def check_vocabulary(config: RunConfig, tokens: TokenSet) -> None:
+    """UserError when the prepared tokens don't fit the model."""
+    if tokens.tokenizer.vocab > config.model.vocab:
+        raise UserError(
+            f"{tokens.folder} has a vocabulary of {tokens.tokenizer.vocab} and the model {config.model.vocab}: "
+            "prepare the corpus with the model's vocabulary."
+        )
+
+
+class _Loop:
+    """One attempt at one run."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        folder: RunFolder,
+        batches: Batches,
+        held_out: TokenSet,
+        checkpoints: Checkpoints,
+        pace: Pace,
+        report: Report,
+    ) -> None:
+        self.layout, self.folder, self.batches, self.checkpoints = layout, folder, batches, checkpoints
+        self.pace, self.report = pace, report
+        self.stepper, self.validator = Stepper(layout), Validator(layout, held_out)
+
+    def run(self, stop_asked: Callable[[], bool]) -> dict[str, Any]:
+        config = self.layout.config
+        state = restored_or_none(self.checkpoints, self.layout) or start(self.layout)
+        self.log = MetricsLog(self.folder.metrics, state.step)
+        self._compile(state.step)
+        self.started, self.first_step, self.reported = time.monotonic(), state.step, 0.0
+        pending: _Fetched | None = None
+        for step in range(state.step + 1, config.steps + 1):
+            tokens = self._tokens(step)
+            loss_M, finite = self.stepper(state, tokens)
+            if pending:
+                self._read(pending)
+            pending = _Fetched(step, loss_M, finite)
+            validate = step % config.validation.every == 0 or step == config.steps
+            stop = step < config.steps and stop_asked()
+            if validate or stop or step % self.pace.checkpoint_every == 0 or step == config.steps:
+                row = self._read(pending)
+                pending = None
+                if validate:
+                    row["validation_loss"] = self._validate(state)
+                if stop or step % self.pace.checkpoint_every == 0 or step == config.steps:
+                    self._save(state)
+            if stop:
+                raise Interrupted(f"{self.folder.run_id} stopped after step {step} of {config.steps}; it is saved.")
+        return self._summary(state)
+
+    def _compile(self, step: int) -> None:
+        keys = list(self.stepper.programs(step + 1, self.layout.config.steps))
+        for done, key in enumerate(keys):
+            self.report({"stage": f"compiling {done + 1}/{len(keys)}", "step": step})
+            self.stepper.compile(key)
+
+    def _tokens(self, step: int) -> jax.Array:
+        m = self.layout.config.replicas
+        rows = np.stack([self.batches.batch(step - 1, replica) for replica in range(m)])
+        return jax.device_put(rows, batch_sharding(self.layout.mesh))
+
+    def _read(self, fetched: _Fetched) -> dict[str, Any]:
+        """Log one step; UserError when it ends the run."""
+        config, step = self.layout.config, fetched.step
+        for p, finite in fetched.finite.items():
+            if not bool(finite):
+                raise UserError(
+                    f"the outer gradient of fragment {p} ({self._fragment_name(p)}) applied at step {step} is not "
+                    "finite: it was not applied; lower the learning rate, or look at the curve in metrics/."
+                )
+        losses = np.asarray(fetched.loss_M)
+        if not np.isfinite(losses).all():
+            raise UserError(f"the loss of step {step} is {losses.tolist()}: lower the learning rate.")
+        row = {"step": step, "learning_rate": learning_rate(config.inner, step, config.steps)}
+        row |= {f"loss_{m}": float(x) for m, x in enumerate(losses)}
+        row["seconds"] = time.monotonic() - self.started
+        row["validation_loss"] = None
+        self.log.add(row)
+        self._report(step, float(losses.mean()))
+        return row
+
+    def _fragment_name(self, p: int) -> str:
+        fragment = self.layout.fragments[p]
+        layers = f"layers {', '.join(map(str, fragment.layers))}" if fragment.layers else ""
+        return " and ".join(filter(None, [layers, "embedding" if fragment.embed else ""]))
+
+    def _report(self, step: int, loss: float) -> None:
+        now = time.monotonic()
+        if now - self.reported < self.pace.report_seconds and step < self.layout.config.steps:
+            return
+        self.reported = now
+        config = self.layout.config
+        rate = (step - self.first_step) / max(now - self.started, 1e-9)
+        tokens_per_s = rate * config.batch * config.model.seq_len
+        self.report({"stage": "training", "step": step, "loss": loss, "tokens_per_s": tokens_per_s})
+
+    def _validate(self, state: TrainState) -> float:
+        self.report({"stage": "validating", "step": state.step})
+        return self.validator.losses(state)
+
+    def _save(self, state: TrainState) -> None:
+        self.log.close_part(state.step)
+        self.checkpoints.save(state)
+
+    def _summary(self, state: TrainState) -> dict[str, Any]:
+        config = self.layout.config
+        losses = {w: self.validator.losses(state, w) for w in self._parameter_kinds()}
+        own = losses[config.validation.parameters if config.sync else "outer"]
+        if not math.isfinite(own):
+            raise UserError(f"the validation loss after step {state.step} is {own}: lower the learning rate.")
+        seconds = time.monotonic() - self.started
+        steps = state.step - self.first_step
+        return {
+            "run_id": self.folder.run_id,
+            "steps": state.step,
+            "tokens": config.tokens,
+            "flops": config.flops,
+            "params_by_rule": config.model.params_by_rule,
+            "params": parameter_count(config.model),
+            "validation_loss": own,
+            "validation_losses": losses,
+            "validation_tokens": config.validation.sequences * config.model.seq_len,
+            "bits_per_byte": self.validator.bits_per_byte(own),
+            "in_domain": list(self.batches.tokens.in_domain),
+            "seconds": seconds,
+            "tokens_per_s": steps * config.batch * config.model.seq_len / max(seconds, 1e-9),
+        }
+
+    def _parameter_kinds(self) -> tuple[str, ...]:
+        return ("outer", "first", "average") if self.layout.config.sync else ("outer",)

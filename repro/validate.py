@@ -1,0 +1,71 @@
+"""Validation loss on held-out windows, in nats per token."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from repro import model as lm
+from repro.data import TokenSet
+from repro.mesh import DATA, FSDP, REPLICA
+from repro.state import Layout, TrainState, evaluated_parameters
+
+CHUNK = 32  # windows a device at a time
+
+
+class Validator:
+    """The compiled loss of one layout on a fixed set of windows."""
+
+    def __init__(self, layout: Layout, tokens: TokenSet) -> None:
+        config = layout.config
+        self._layout = layout
+        self._windows = tokens.windows(config.model.seq_len, 0, config.validation.sequences)
+        self._text = tokens
+        self._compiled: dict[Any, Any] = {}
+
+    def losses(self, state: TrainState, which: str | None = None) -> float:
+        """Mean negative log-likelihood of `which` parameters (default: the config's).
+
+        Windows are scored in chunks of one shape and their sums added in float64, in order, so that the
+        result hardly depends on the layout.
+        """
+        which = which or self._layout.config.validation.parameters
+        chunk = CHUNK * self._layout.resources.devices
+        params = self._parameters(state, which)
+        total = 0.0
+        for first in range(0, len(self._windows), chunk):
+            rows = self._windows[first : first + chunk]
+            padded = np.zeros((chunk, rows.shape[1]), np.int32)
+            padded[: len(rows)] = rows
+            sums = np.asarray(self._score(params, jax.device_put(padded, self._rows())), np.float64)
+            total += float(sums[: len(rows)].sum())
+        return -total / (len(self._windows) * self._layout.config.model.seq_len)
+
+    def bits_per_byte(self, loss: float) -> float:
+        """A loss in nats per token of the held-out text, per byte of that text."""
+        return self._text.bits_per_byte(loss)
+
+    def _rows(self) -> NamedSharding:
+        return NamedSharding(self._layout.mesh, PartitionSpec((REPLICA, DATA, FSDP)))
+
+    def _parameters(self, state: TrainState, which: str) -> Any:
+        key = "parameters", which
+        if key not in self._compiled:
+
+            def gather(params: Any, outer: Any) -> Any:
+                return evaluated_parameters(self._layout, TrainState(0, params, None, outer), which)
+
+            self._compiled[key] = jax.jit(gather)
+        return self._compiled[key](state.params, state.outer)
+
+    def _score(self, params: Any, windows: jax.Array) -> jax.Array:
+        if "score" not in self._compiled:
+            model, unroll = self._layout.config.model, self._layout.resources.unroll
+
+            def score(params: Any, windows: jax.Array) -> jax.Array:
+                return jnp.sum(lm.token_log_likelihoods(params, windows, model, unroll=unroll), axis=1)
+
+            self._compiled["score"] = jax.jit(score, out_shardings=self._rows())
+        return self._compiled["score"](params, windows)
