@@ -51,7 +51,8 @@ class Sheet:
         rows = "\n".join(f"<tr>{_html_cells(row)}</tr>" for row in self.rows)
         notes = "\n".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
         return (
-            f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(self.title)}</title>\n'
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+            f"<title>{html.escape(self.title)}</title>\n"
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             "<style>body{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:76em;padding:0 1em}"
             "div{overflow-x:auto}table{border-collapse:collapse}th,td{padding:.25em .7em;text-align:left;"

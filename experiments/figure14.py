@@ -4,7 +4,8 @@ The paper's claim: with the strided pattern early layers are never sent together
 forward nodes wait less. Six layers in two fragments of three, one of them every step (H = 2). No overlap.
 """
 
-from repro.scenario import Drawing, Network
+from repro.methods import Network
+from repro.scenario import Drawing
 from repro.simulate import Cycle, Send
 
 NETWORK = Network("six layers", params=6e9, layers=6, step_time_s=18.0)

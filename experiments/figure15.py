@@ -4,7 +4,8 @@ The paper's claim: at a given bandwidth longer steps raise utilisation, since th
 communication.
 """
 
-from repro.scenario import Network, Simulation
+from repro.methods import Network
+from repro.scenario import Simulation
 
 EXPERIMENT = Simulation(
     name="figure15",

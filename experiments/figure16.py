@@ -5,7 +5,8 @@ comes close to full utilisation at 4 Gbit/s where data-parallel needs 1 Tbit/s. 
 are the paper's.
 """
 
-from repro.scenario import Network, Simulation
+from repro.methods import Network
+from repro.scenario import Simulation
 
 EXPERIMENT = Simulation(
     name="figure16",
@@ -16,7 +17,7 @@ EXPERIMENT = Simulation(
         Network("DeepSeek-V3", params=671e9, layers=61, step_time_s=20.1),
     ),
     assumptions=(
-        "Layer counts, which the paper doesn't give: 126 for Llama 405B and 61 for DeepSeek-V3 (their reports).",
+        "Layer counts, which the paper doesn't give: 126 for Llama 405B, 61 for DeepSeek-V3 (their reports).",
         "Fragments of 3 layers: 61 layers make 21 fragments, of which 19 hold 3 layers and 2 hold 2.",
     ),
 )

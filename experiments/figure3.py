@@ -4,7 +4,8 @@ Two layers; DiLoCo and Streaming with H = 2, fragments of one layer, τ = 1 wher
 overlapped, as the paper says. How long a reduction lasts is ours: two compute nodes.
 """
 
-from repro.scenario import Drawing, Network
+from repro.methods import Network
+from repro.scenario import Drawing
 from repro.simulate import Cycle, Send
 
 NETWORK = Network("two layers", params=2e9, layers=2, step_time_s=6.0)

@@ -9,6 +9,4 @@ from dataclasses import replace
 
 from experiments.table4 import EXPERIMENT as TABLE4
 
-EXPERIMENT = replace(
-    TABLE4, name="figure4", title="Compute utilisation over bandwidth", place="Figure 4; section 3.1"
-)
+EXPERIMENT = replace(TABLE4, name="figure4", title="Compute utilisation over bandwidth", place="Figure 4; section 3.1")

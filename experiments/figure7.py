@@ -6,7 +6,8 @@ shows.
 """
 
 from experiments.table4 import NETWORKS
-from repro.scenario import BASELINE_BITS, Method, Simulation
+from repro.methods import BASELINE_BITS, Method
+from repro.scenario import Simulation
 
 EXPERIMENT = Simulation(
     name="figure7",
@@ -26,7 +27,5 @@ EXPERIMENT = Simulation(
             pattern="sequential",
         ),
     ),
-    assumptions=(
-        "16 bits; both without and with overlap (τ = 1), since the paper doesn't say which it shows.",
-    ),
+    assumptions=("16 bits; both without and with overlap (τ = 1), since the paper doesn't say which it shows.",),
 )

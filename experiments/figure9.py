@@ -5,7 +5,8 @@ values of Figure 8's range, one curve each, 16 bits.
 """
 
 from experiments.table4 import NETWORKS
-from repro.scenario import BASELINE_BITS, Method, Simulation
+from repro.methods import BASELINE_BITS, Method
+from repro.scenario import Simulation
 
 DELAYS = (0, 1, 2, 5, 10, 20)
 

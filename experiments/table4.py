@@ -6,7 +6,8 @@ data-parallel needs hundreds. Nothing is trained: `make table4` simulates 75 cel
 published and two stand one grid bin low.
 """
 
-from repro.scenario import Network, Simulation
+from repro.methods import Network
+from repro.scenario import Simulation
 
 NETWORKS = (
     Network("1B", params=1e9, layers=24, step_time_s=0.1),
@@ -21,11 +22,14 @@ EXPERIMENT = Simulation(
     networks=NETWORKS,
     targets=(0.5, 0.8, 0.9, 0.95, 0.99),
     assumptions=(
-        "The digits fix what the text leaves open: N = 1e9, 1e10, 1e11 with N/L values a layer and no embedding; 16 bits, "
-        "4 for FP4; one serial link without latency and without an all-reduce factor; one fragment every "
+        "The digits fix what the text leaves open: N = 1e9, 1e10, 1e11 with N/L values a layer and no "
+        "embedding; 16 bits, 4 for FP4; one serial link without latency and without an all-reduce "
+        "factor; one "
+        "fragment every "
         "floor(100 / (P + 1)) + 1 = 12, 6, 3 steps.",
-        "A published cell is the last of 50 logarithmic grid points (0.1 to 1000 Gbit/s) still below the target, so the "
-        "printed bandwidth doesn't quite reach it: the true crossing, up to one bin (a factor of 1.207) higher, "
-        "stands beside it.",
+        "A published cell is the last of 50 logarithmic grid points (0.1 to 1000 Gbit/s) still below the "
+        "target, so the printed bandwidth doesn't quite reach it: the true crossing, up to one bin (a "
+        "factor of "
+        "1.207) higher, stands beside it.",
     ),
 )

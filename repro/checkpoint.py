@@ -84,5 +84,3 @@ def restored_or_none(checkpoints: Checkpoints, layout: Layout) -> TrainState | N
     """The newest state, or None when nothing was saved yet."""
     steps = checkpoints.steps()
     return checkpoints.restore(layout, steps[-1]) if steps else None
-
-

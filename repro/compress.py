@@ -10,8 +10,8 @@ magnitudes below 2^-126 (denormals) round to zero by the ordinary rule. A block 
 
 **Codes**, of x/S, rounded to nearest:
 
-    e3m0, e2m0, e1m0   sign and exponent field e: 0, or 2^(e − bias) with bias 3, 1, 1. Ties go away from zero
-                       (there is no mantissa bit to make even). e3m0: 0, 2^-2 … 2^4; e2m0: 0, 1, 2, 4; e1m0: 0, 1.
+    e3m0, e2m0, e1m0   sign and exponent field e: 0, or 2^(e − bias) with bias 3, 1, 1, that is 0, 2^-2 … 2^4;
+                       0, 1, 2, 4; 0, 1. Ties go away from zero: there is no mantissa bit to make even.
     e2m1, float8_*     as ml_dtypes' float4_e2m1fn, float8_e4m3fn, float8_e5m2, ties to even, no inf or NaN.
     int8, int4         two's complement, ±127 and ±7, ties to even; the code −128 (−8) is never made.
     sign               one bit, set for negative (−0 too); S is the power of two nearest to the block's mean
@@ -37,9 +37,7 @@ from repro.payload import FORMATS, block_columns, check_codec, kept, mask_bytes,
 _MAGNITUDE = 0x7FFFFFFF
 _LARGEST_FINITE = 0x7F7FFFFF
 _FLOAT32_BIAS = 127
-_ROUND_SIGNED = (
-    12_582_912.0  # 1.5 · 2^23: adding it rounds |y| < 2^22 to an integer in the low bits, ties to even
-)
+_ROUND_SIGNED = 12_582_912.0  # 1.5 · 2^23: adding it rounds |y| < 2^22 to an integer in the low bits, ties to even
 _ROUND_POSITIVE = 8_388_608.0  # 2^23
 
 
@@ -227,9 +225,7 @@ def _decode_minifloat(codes: jax.Array, byte: jax.Array, grid: _Minifloat, width
     return _float(magnitude | ((codes >> (width - 1)) << 31))
 
 
-def _encode_integer(
-    bits: jax.Array, magnitude: jax.Array, byte: jax.Array, grid: _Integer, width: int
-) -> jax.Array:
+def _encode_integer(bits: jax.Array, magnitude: jax.Array, byte: jax.Array, grid: _Integer, width: int) -> jax.Array:
     inverse = _float((2 * _FLOAT32_BIAS - byte) << 23)
     scaled = jnp.minimum(_float(magnitude) * inverse, grid.largest)
     signed = jnp.where(bits < 0, -scaled, scaled)
@@ -245,9 +241,7 @@ def _mean_scale(magnitude: jax.Array, peak: jax.Array, columns: int) -> jax.Arra
     """
     exponent = jnp.maximum(peak >> 23, 1)
     shift = jnp.minimum(exponent - (magnitude >> 23) + 8, 31)
-    whole = jnp.where(
-        magnitude >> 23 > 0, _significand(magnitude) >> shift, 0
-    )  # in units of 2^(exponent − 142)
+    whole = jnp.where(magnitude >> 23 > 0, _significand(magnitude) >> shift, 0)  # in units of 2^(exponent − 142)
     total = lax.bitcast_convert_type(
         jnp.sum(whole.astype(jnp.uint32), axis=-1, keepdims=True).astype(jnp.float32), jnp.int32
     )

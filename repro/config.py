@@ -168,9 +168,7 @@ class SyncConfig:
         )
         _require(0 <= self.mix <= 1, f"mix={self.mix} (α): it must lie in [0, 1].")
         _require(self.offset_sign in (-1, 1), f"offset_sign={self.offset_sign}: choose -1 or 1.")
-        _require(
-            self.first_sync in ("trained", "due"), f"first_sync={self.first_sync!r}: choose trained or due."
-        )
+        _require(self.first_sync in ("trained", "due"), f"first_sync={self.first_sync!r}: choose trained or due.")
 
 
 @dataclass(frozen=True)

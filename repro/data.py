@@ -1,8 +1,8 @@
 """Prepared tokens: the shard format, its reader, and the order in which training sees them.
 
-A token folder holds one flat little-endian file per shard and a manifest.json, written last, that says what they
-are. Everything here is a pure function of the manifest, the shards and a seed: it must not know how text became
-tokens (repro.prepare) nor what a step does with them (the trainer).
+A token folder holds one flat little-endian file per shard and a manifest.json, written last, that says what
+they are. Everything here is a pure function of the manifest, the shards and a seed: it must not know how text
+became tokens (repro.prepare) nor what a step does with them (the trainer).
 """
 
 import hashlib
@@ -10,7 +10,6 @@ import itertools
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -28,7 +27,7 @@ BLOCK = 4096  # permuted window indices computed at once, so that small batches 
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """What made the tokens. `file` lies in the token folder; an id of -1 means the tokenizer has no such token."""
+    """What made the tokens. `file` lies in the token folder; an id of -1 means there is no such token."""
 
     kind: str
     file: str | None
@@ -47,7 +46,7 @@ class Tokenizer:
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of tokens: `bytes` counts the UTF-8 text behind them, `tokens` includes each document's EOS."""
+    """One file of tokens: `bytes` counts the UTF-8 text behind them, `tokens` includes an EOS a document."""
 
     file: str
     documents: int
@@ -86,16 +85,17 @@ class TokenSet:
 
     def read_into(self, out: np.ndarray, start: int) -> None:
         """Fill the vector `out` with the tokens from `start` on."""
-        filled, wanted = 0, len(out)
-        while filled < wanted:
-            index = bisect_right(self._starts, start + filled) - 1
-            offset = start + filled - self._starts[index]
-            part = self._map(index)[offset : offset + wanted - filled]
-            out[filled : filled + len(part)] = part
-            filled += len(part)
+        index = bisect_right(self._starts, start) - 1
+        offset = start - self._starts[index]
+        part = self._map(index)[offset : offset + len(out)]
+        if len(part) == len(out):
+            out[:] = part
+        else:  # the shard ends here: go on in the next
+            out[: len(part)] = part
+            self.read_into(out[len(part) :], start + len(part))
 
     def sequences(self, seq_len: int) -> int:
-        """How many windows of seq_len + 1 tokens at stride seq_len fit: each predicts seq_len tokens of its own.
+        """How many windows of seq_len + 1 tokens at stride seq_len fit: each predicts seq_len tokens alone.
 
         Neighbours share one token, so every token but the first is predicted exactly once, up to a last
         remainder of fewer than seq_len tokens.
@@ -106,8 +106,8 @@ class TokenSet:
         """Windows [first, first + count) in the order of the text: (count, seq_len + 1), int32."""
         if first < 0 or first + count > self.sequences(seq_len):
             raise UserError(
-                f"the {self.split} split of {self.folder} has {self.sequences(seq_len)} sequences of {seq_len} tokens,"
-                f" not the {first + count} asked for: ask for fewer or shorten the sequence."
+                f"the {self.split} split of {self.folder} has {self.sequences(seq_len)} sequences of"
+                f" {seq_len} tokens, not the {first + count} asked for: ask for fewer or shorten it."
             )
         out = np.empty((count, seq_len + 1), np.int32)
         for row, index in zip(out, range(first, first + count), strict=True):
@@ -115,11 +115,11 @@ class TokenSet:
         return out
 
     def bits_per_byte(self, nats_per_token: float) -> float:
-        """The loss per UTF-8 byte of text: comparable between tokenizers, EOS paid for by the text before it."""
+        """The loss per UTF-8 byte of text, comparable between tokenizers; EOS is paid for by the text."""
         return nats_per_token / math.log(2) * len(self) / self.text_bytes
 
     def verify(self) -> None:
-        """Read every shard and the tokenizer through; UserError names the first file that isn't as written."""
+        """Read every shard and the tokenizer through; UserError names the first that isn't as written."""
         for shard in self.shards:
             if file_sha256(self.folder / shard.file) != shard.sha256:
                 raise _damaged(self, shard.file, "its checksum differs from the manifest's")
@@ -167,8 +167,8 @@ class Batches:
         self.windows = tokens.sequences(seq_len)
         if self.windows < 1:
             raise UserError(
-                f"the {tokens.split} split of {tokens.folder} has {len(tokens)} tokens, too few for one sequence of"
-                f" {seq_len}: shorten the sequence or prepare more text."
+                f"the {tokens.split} split of {tokens.folder} has {len(tokens)} tokens, too few for one"
+                f" sequence of {seq_len}: shorten the sequence or prepare more text."
             )
         self._block = lru_cache(maxsize=8)(self._block_starts)
 
@@ -193,19 +193,19 @@ class Batches:
         rows = self.batch_size // self.replicas
         first = step * self.batch_size + replica * rows
         out = np.empty((rows, self.seq_len + 1), np.int32)
+        read_into = self.tokens.read_into
         for row, start in zip(out, self._window_starts(first, rows), strict=True):
-            self.tokens.read_into(row, start)
+            read_into(row, start)
         return out
 
-    def _window_starts(self, first: int, count: int) -> Iterator[int]:
+    def _window_starts(self, first: int, count: int) -> list[int]:
         """Where in the text the examples with global index [first, first + count) begin."""
-        index, end = first, first + count
-        while index < end:
-            epoch, position = divmod(index, self.windows)
+        starts: list[int] = []
+        while len(starts) < count:
+            epoch, position = divmod(first + len(starts), self.windows)
             block, offset = divmod(position, BLOCK)
-            starts = self._block(epoch, block)[offset : offset + end - index]
-            yield from starts
-            index += len(starts)
+            starts += self._block(epoch, block)[offset : offset + count - len(starts)]
+        return starts
 
     def _block_starts(self, epoch: int, block: int) -> list[int]:
         positions = np.arange(block * BLOCK, min((block + 1) * BLOCK, self.windows), dtype=np.uint64)
@@ -215,8 +215,8 @@ class Batches:
 def permute(positions: np.ndarray, size: int, key: tuple[int, ...]) -> np.ndarray:
     """A keyed bijection of range(size), applied to uint64 positions below `size`, without a table.
 
-    A Feistel network permutes the smallest range of 4^k numbers that holds `size`; values that land outside walk
-    on along their cycle until they are inside, which keeps the map one to one.
+    A Feistel network permutes the smallest range of 4^k numbers that holds `size`; values that land outside
+    walk on along their cycle until they are inside, which keeps the map one to one.
     """
     half = max(1, ((size - 1).bit_length() + 1) // 2)
     keys = np.random.SeedSequence(key).generate_state(6, np.uint64)

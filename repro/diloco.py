@@ -139,9 +139,7 @@ def _inner(config: RunConfig, resources: Resources, mesh: Mesh, params: Tree, ad
 
     def step(params: Tree, adam: Tree, tokens: jax.Array):
         def loss(p: Tree):
-            return lm.nll(
-                p, tokens, config.model, unroll=resources.unroll, remat=resources.remat, constrain=constrain
-            )
+            return lm.nll(p, tokens, config.model, unroll=resources.unroll, remat=resources.remat, constrain=constrain)
 
         (_, nll), grads = jax.value_and_grad(loss, has_aux=True)(params)
         params, adam = inner_update(config.inner, grads, adam, params, rate)
@@ -153,9 +151,7 @@ def _inner(config: RunConfig, resources: Resources, mesh: Mesh, params: Tree, ad
 def _outer_gradient(mesh: Mesh, params: Tree, outer: wire.Rows, ids: jax.Array, kind: tuple[int, bool]) -> wire.Rows:
     """Δ_m = outer copy - the replica's copy (line 15), (M, ...)."""
     outer_M = jax.tree.map(lambda x: drjax.broadcast(x, mesh=mesh), outer)
-    return drjax.map_fn(
-        lambda p, o: jax.tree.map(jnp.subtract, o, take(p, ids, kind)), (params, outer_M), mesh=mesh
-    )
+    return drjax.map_fn(lambda p, o: jax.tree.map(jnp.subtract, o, take(p, ids, kind)), (params, outer_M), mesh=mesh)
 
 
 def _before(config: RunConfig, mesh: Mesh, params: Tree, action: Action, own: Any, given: Any) -> Any:

@@ -11,15 +11,8 @@ import numpy as np
 
 from repro.account import Collective, collective_factor, collective_hops, steps_of, training_hours
 from repro.errors import UserError
-from repro.scenario import (
-    Method,
-    Network,
-    least_bandwidth,
-    least_delay,
-    paper_cycle,
-    sync_of,
-    trainer_cycle,
-)
+from repro.methods import Method, Network
+from repro.scenario import least_bandwidth, least_delay, paper_cycle, sync_of, trainer_cycle
 from repro.simulate import Cycle, Link, link_intervals, utilisation
 
 
@@ -46,9 +39,7 @@ class Question:
     def __post_init__(self) -> None:
         for name, values in (("step times", self.step_times_s), ("taus", self.delays)):
             if len(values) not in (1, self.replicas):
-                raise UserError(
-                    f"{len(values)} {name} for {self.replicas} replicas: give one, or one for each."
-                )
+                raise UserError(f"{len(values)} {name} for {self.replicas} replicas: give one, or one for each.")
         if not self.bits > 0:
             raise UserError(f"{self.bits} bits a parameter: give a number above 0.")
         if not 0 <= self.embedding_params < self.network.params:
@@ -58,9 +49,7 @@ class Question:
         if not self.batch_tokens > 0:
             raise UserError(f"{self.batch_tokens} tokens a step: give a number above 0.")
         if self.paper_schedule and (self.embedding_params or len(self.delays) > 1):
-            raise UserError(
-                "the paper's schedule has no embedding and one tau: drop these options, or --paper."
-            )
+            raise UserError("the paper's schedule has no embedding and one tau: drop these options, or --paper.")
 
     def cycle(self) -> Cycle:
         """The schedule with what its collective moves over the link."""
@@ -126,7 +115,7 @@ def forecast(question: Question) -> Forecast:
         compute_utilisation=used,
         step_seconds=step_s,
         tokens_per_second=question.batch_tokens / step_s,
-        tokens_per_second_lost=question.batch_tokens * (1 / plain_s - 1 / step_s),
+        tokens_per_second_lost=question.batch_tokens / plain_s * (1 - used),
         largest_send_gbit=cycle.largest_send_bits / 1e9,
         gbit_per_step=cycle.bits / cycle.steps / 1e9,
         mean_link_gbit_per_s=cycle.bits / cycle.steps / step_s / 1e9,

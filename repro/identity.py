@@ -105,7 +105,9 @@ def differences(one: RunConfig, two: RunConfig) -> list[tuple[str, Any, Any]]:
     left, right = _flat(canonical(_typed(one))), _flat(canonical(_typed(two)))
     names = sorted(set(left) | set(right))
     absent = "(absent)"
-    return [(n, left.get(n, absent), right.get(n, absent)) for n in names if left.get(n, absent) != right.get(n, absent)]
+    return [
+        (n, left.get(n, absent), right.get(n, absent)) for n in names if left.get(n, absent) != right.get(n, absent)
+    ]
 
 
 def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:

@@ -187,9 +187,7 @@ def _cell(fields: list[str], place: str) -> Published:
     try:
         same = _number(text) == Decimal(value)
     except InvalidOperation:
-        raise UserError(
-            f"{place}: {text!r} with the value {value!r} is not a number that can be read."
-        ) from None
+        raise UserError(f"{place}: {text!r} with the value {value!r} is not a number that can be read.") from None
     if not same:
         raise UserError(f"{place} prints {text!r} but has the value {value!r}: they must be the same number.")
     return Published(row, column, text, float(value), rule, where)
@@ -202,9 +200,7 @@ def _number(text: str) -> Decimal:
     return Decimal(digits.replace(",", "")).scaleb(exponent)
 
 
-def _mean_and_error(
-    differences: Sequence[float], known_spread: float | None
-) -> tuple[float | None, float | None]:
+def _mean_and_error(differences: Sequence[float], known_spread: float | None) -> tuple[float | None, float | None]:
     """The mean over seeds and its standard error; the spread of these seeds goes before a known one."""
     count = len(differences)
     if not count:

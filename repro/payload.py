@@ -113,9 +113,7 @@ def leaf_bytes(codec: CodecConfig, shape: tuple[int, ...]) -> int:
     return prod(shape[:-1]) * row_bytes(codec, shape[-1])
 
 
-def fragment_bytes(
-    codec: CodecConfig, shapes: Mapping[str, tuple[int, ...]] | Iterable[tuple[int, ...]]
-) -> int:
+def fragment_bytes(codec: CodecConfig, shapes: Mapping[str, tuple[int, ...]] | Iterable[tuple[int, ...]]) -> int:
     """Bytes of one send of a fragment by one replica: the sum over its leaves."""
     leaves = shapes.values() if isinstance(shapes, Mapping) else shapes
     return sum(leaf_bytes(codec, tuple(shape)) for shape in leaves)

@@ -87,7 +87,9 @@ def _smoke(config: RunConfig) -> RunConfig:
     if sync is not None:
         # H shrinks with the run; a τ that no longer fits below it shrinks too.
         sync = dataclasses.replace(
-            sync, every=every if sync.every <= 30 else 2 * every, delays=tuple(min(d, every - 1) for d in sync.delays)
+            sync,
+            every=every if sync.every <= 30 else 2 * every,
+            delays=tuple(min(d, every - 1) for d in sync.delays),
         )
     return dataclasses.replace(
         mini,

@@ -7,7 +7,7 @@ JAX.
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,12 +15,11 @@ from repro import schedule
 from repro.config import CodecConfig, FragmentConfig, OuterConfig, RunConfig, SyncConfig
 from repro.errors import UserError
 from repro.fragments import Fragment, cut
+from repro.methods import FP4_BITS, METHODS, Method, Network
 from repro.payload import fragment_bytes
 from repro.shapes import fragment_shapes
 from repro.simulate import Cycle, Link, Send, Times, finite_utilisation, utilisation
 
-BASELINE_BITS = 16.0  # what the accounts of Tables 1 and 4 imply that DiLoCo and data-parallel send
-FP4_BITS = 4.0
 DATA_PARALLEL_CODEC = CodecConfig("bfloat16")
 PAPER_GRID = np.logspace(-1, 3, 50)  # Gbit/s: every number of Table 4 lies on it
 
@@ -28,47 +27,6 @@ PAPER_GRID = np.logspace(-1, 3, 50)  # Gbit/s: every number of Table 4 lies on i
 # other lengths and orders do the same, so nothing follows from it (`--finite`).
 FITTED_STEPS = 199
 FITTED_FIRST_FRAGMENT = 10
-
-
-@dataclass(frozen=True)
-class Network:
-    """A model as the simulator sees it: N parameters spread evenly over L layers, T seconds of compute a
-    step.
-    """
-
-    name: str
-    params: float
-    layers: int
-    step_time_s: float
-
-    def __post_init__(self) -> None:
-        if not 0 < self.params < float("inf"):
-            raise UserError(f"{self.name} has {self.params} parameters: give a number above 0.")
-        if self.layers < 1:
-            raise UserError(f"{self.name} has {self.layers} layers: a model needs at least one.")
-        if not 0 < self.step_time_s < float("inf"):
-            raise UserError(f"{self.name} has a step time of {self.step_time_s} s: give one above 0.")
-
-
-@dataclass(frozen=True)
-class Method:
-    """One curve of Figure 4. `sends`: every step, all layers every H steps, or one fragment at a time."""
-
-    key: str
-    label: str
-    sends: Literal["gradients", "whole", "fragments"]
-    bits: float
-    delay: int = 0  # tau
-    pattern: str = "strided"
-
-
-METHODS = (
-    Method("data-parallel", "Data-Parallel", "gradients", BASELINE_BITS),
-    Method("diloco", "Vanilla DiLoCo", "whole", BASELINE_BITS),
-    Method("streaming", "Streaming DiLoCo", "fragments", BASELINE_BITS),
-    Method("streaming-overlap", "Streaming DiLoCo w/ overlapped com.", "fragments", BASELINE_BITS, delay=1),
-    Method("streaming-fp4", "Streaming DiLoCo w/ overlapped FP4 com.", "fragments", FP4_BITS, delay=1),
-)
 
 
 @dataclass(frozen=True)
@@ -109,25 +67,15 @@ class Drawing:
     claims: ClassVar[tuple[()]] = ()
 
 
-def method(key: str) -> Method:
-    """The method of that key; UserError lists them."""
-    for candidate in METHODS:
-        if candidate.key == key:
-            return candidate
-    raise UserError(f"unknown method {key!r}: choose one of {', '.join(m.key for m in METHODS)}.")
-
-
 def paper_period(fragments: int, every: int = 100) -> int:
-    """Steps between two sends in Table 4's runs: floor(H / (P + 1)) + 1, one more than the text's 11, 5, 2."""
+    """Steps between two sends in Table 4's runs: floor(H / (P + 1)) + 1; the text's 11, 5, 2 are one less."""
     return every // (fragments + 1) + 1
 
 
 def paper_cycle(
     network: Network, how: Method, every: int = 100, fragment_layers: int = 3, first_fragment: int = 0
 ) -> Cycle:
-    """The schedule behind Table 4 and Figures 4, 7, 9, 15, 16: N / L parameters a layer, fragments round
-    robin.
-    """
+    """The schedule behind Table 4 and Figures 4, 7, 9, 15, 16: N / L parameters a layer, round robin."""
     layers, bits = network.layers, network.params / network.layers * how.bits
     if how.sends != "fragments":
         whole = _send(0, Fragment(tuple(range(layers)), embed=False), bits, 0.0)
@@ -169,15 +117,11 @@ def sync_of(
     """The trainer's configuration of a method, as far as its schedule goes (None: data-parallel)."""
     if how.sends == "gradients":
         if any(delays):
-            raise UserError(
-                f"tau = {max(delays)}: data-parallel needs its gradients at once, so tau must be 0."
-            )
+            raise UserError(f"tau = {max(delays)}: data-parallel needs its gradients at once, so tau must be 0.")
         return None
     whole = how.sends == "whole"
     fragments = (
-        FragmentConfig("whole", 1, "merged")
-        if whole
-        else FragmentConfig(how.pattern, fragment_layers, embedding)
+        FragmentConfig("whole", 1, "merged") if whole else FragmentConfig(how.pattern, fragment_layers, embedding)
     )
     codec = CodecConfig("e3m0" if how.bits == FP4_BITS else "bfloat16")
     return SyncConfig(every, delays, 0.5, fragments, codec, OuterConfig("nesterov", 0.4, 0.9))

@@ -100,6 +100,4 @@ def age_at_end(sync: SyncConfig, fragments: int, fragment: int, steps: int) -> i
 def sends_applied(sync: SyncConfig, fragments: int, steps: int) -> int:
     """How many fragment sends travel in whole before the run ends."""
     delay = min(sync.delays)
-    return sum(
-        t + delay <= steps for p in range(fragments) for t in sync_steps(sync, fragments, p, steps)
-    )
+    return sum(t + delay <= steps for p in range(fragments) for t in sync_steps(sync, fragments, p, steps))

@@ -34,9 +34,7 @@ class Send:
 
     def __post_init__(self) -> None:
         if len(self.layers) != len(self.bits) or len(set(self.layers)) != len(self.layers):
-            raise UserError(
-                f"a send needs distinct layers with one size each, got {self.layers} and {self.bits}"
-            )
+            raise UserError(f"a send needs distinct layers with one size each, got {self.layers} and {self.bits}")
         if any(not size >= 0 for size in self.bits):
             raise UserError(f"a layer can't send {min(self.bits)} bits; give sizes of 0 or more")
 
@@ -68,13 +66,13 @@ class Cycle:
             raise UserError(f"tau must be 0 or more for every worker, got {self.delays}")
         if max(self.delays) >= self.shortest_period:
             raise UserError(
-                f"tau = {max(self.delays)} must be less than the {self.shortest_period} steps after which the same "
-                "layer is sent again; lower tau or send less often"
+                f"tau = {max(self.delays)} must be less than the {self.shortest_period} steps after which "
+                "the same layer is sent again; lower tau or send less often"
             )
 
     @property
     def bits(self) -> float:
-        """Bits of one cycle, in the order of the schedule's own sizes (no collective factor is added here)."""
+        """Bits of one cycle by the schedule's own sizes; no collective factor is added here."""
         return sum(sum(send.bits) for send in self.sends)
 
     @property
@@ -119,9 +117,7 @@ class Link:
         """Checked constructor. Infinite bandwidth is allowed; zero, negative and NaN are not."""
         rates = np.asarray(gbit_per_s, dtype=np.float64)
         if rates.size == 0 or not np.all(rates > 0):
-            raise UserError(
-                f"bandwidth must be more than 0 Gbit/s, got {np.min(rates) if rates.size else 'none'}"
-            )
+            raise UserError(f"bandwidth must be more than 0 Gbit/s, got {np.min(rates) if rates.size else 'none'}")
         if not 0 <= latency_s < float("inf"):
             raise UserError(f"link latency must be 0 seconds or more, got {latency_s}")
         return Link(rates, latency_s)
@@ -268,9 +264,7 @@ class _System:
         workers = len(self.node_s)
         clocks, link_free = list(state[:workers]), state[workers]
         first, steps = self.first, self.cycle.steps
-        arrivals = {
-            (first - age, layer): state[workers + 1 + i] for i, (age, layer) in enumerate(self.flying)
-        }
+        arrivals = {(first - age, layer): state[workers + 1 + i] for i, (age, layer) in enumerate(self.flying)}
         for step in range(first, first + steps):
             link_free = self._backward(step, clocks, link_free, arrivals)
             self._forward(step + 1, clocks, arrivals)
@@ -314,9 +308,7 @@ class _System:
 
 def _messages(cycle: Cycle, step: int) -> Iterator[tuple[int, float]]:
     """(layer, bits) sent in a step of the cycle in the order in which they get ready: deepest layer first."""
-    sent = [
-        pair for send in cycle.sends if send.step == step for pair in zip(send.layers, send.bits, strict=True)
-    ]
+    sent = [pair for send in cycle.sends if send.step == step for pair in zip(send.layers, send.bits, strict=True)]
     return iter(sorted(sent, reverse=True))
 
 
@@ -332,6 +324,6 @@ def _checked(step_times_s: tuple[float, ...], cycle: Cycle) -> tuple[float, ...]
         raise UserError(f"step times must be more than 0 seconds, got {step_times_s}")
     if len(cycle.delays) > 1 and len(step_times_s) > 1 and len(cycle.delays) != len(step_times_s):
         raise UserError(
-            f"{len(step_times_s)} step times and {len(cycle.delays)} taus don't fit; give one of each per worker"
+            f"{len(step_times_s)} step times and {len(cycle.delays)} taus don't fit; give one for each worker"
         )
     return step_times_s

@@ -1,22 +1,15 @@
 """`python -m repro simulate`: what a link between sites costs, for any model, method and link.
 
-python -m repro simulate --params 70e9 --layers 80 --step-time 6.5 --bandwidth 5 --method streaming-fp4 --tau 2
-python -m repro simulate ... --target 0.95        the least bandwidth, the least tau, the largest payload
-python -m repro simulate --table4 [--finite]      Table 4 beside the paper's
+Three forms: a model on a link (`--params 70e9 --layers 80 --step-time 6.5 --bandwidth 5`), the same with
+`--target 0.95` for the least bandwidth, the least τ and the largest payload, and `--table4 [--finite]`. As
+the parser of every command is built at once, nothing heavy is imported at the top.
 """
 
 import argparse
-import json
-from dataclasses import asdict
 from pathlib import Path
 
-from analysis.simulated import build_simulated_figures, build_table4, table4_text
 from repro.errors import UserError
-from repro.forecast import Forecast, Question, Solution, forecast, solve
-from repro.payload import FORMATS
-from repro.scenario import METHODS, Network, method
-
-__all__ = ["add_arguments", "build_simulated_figures", "build_table4", "main"]
+from repro.methods import METHODS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--collective",
         choices=("none", "ring", "all-gather"),
-        help="what moves: the payload once, a ring all-reduce, an all-gather of packed codes (default: all-gather for "
-        "streaming-fp4, ring otherwise; none with --paper)",
+        help="what moves: the payload once, a ring all-reduce, an all-gather of packed codes (default: "
+        "all-gather for streaming-fp4, ring otherwise; none with --paper)",
     )
     add("--latency", type=float, default=0.0, help="seconds of link latency (default: %(default)s)")
     add("--batch-tokens", type=float, default=2**20, help="tokens a step over all replicas (default: 2^20)")
@@ -80,91 +73,25 @@ def main(args: argparse.Namespace) -> int:
     if args.finite and not args.table4:
         raise UserError("--finite belongs to --table4: add it, or drop --finite.")
     if args.table4:
+        from analysis.simulated import table4_text
+
         print(table4_text(finite=args.finite))
         return 0
-    question = _question(args)
-    answer = forecast(question)
-    solution = None if args.target is None else solve(question, args.target)
-    if args.plot is not None:
-        plot_forecast(question, answer, args.plot)
-    print(_as_json(question, answer, solution) if args.json else _as_text(question, answer, solution))
+    from repro.simulate_report import answer
+
+    print(answer(args))
     return 0
 
 
-def _question(args: argparse.Namespace) -> Question:
-    missing = [
-        f"--{name}" for name in ("params", "layers", "step-time", "bandwidth") if _value(args, name) is None
-    ]
-    if missing:
-        raise UserError(
-            f"{', '.join(missing)} missing: simulate needs a model, its step time and a bandwidth."
-        )
-    how = method(args.method)
-    if how.sends == "fragments":
-        how = type(how)(how.key, how.label, how.sends, how.bits, how.delay, args.pattern)
-    usual = "all-gather" if how.bits < FORMATS["bfloat16"].bits else "ring"
-    times = tuple(args.step_time)
-    return Question(
-        network=Network(f"{args.params:.4g} parameters", args.params, args.layers, times[0]),
-        method=how,
-        gbit_per_s=args.bandwidth,
-        step_times_s=times,
-        delays=tuple(args.tau) if args.tau is not None else (how.delay,),
-        bits=how.bits if args.bits is None else args.bits,
-        every=args.every,
-        fragment_layers=args.fragment_layers,
-        embedding_params=args.embedding_params,
-        replicas=args.replicas,
-        collective=args.collective or ("none" if args.paper else usual),
-        latency_s=args.latency,
-        batch_tokens=args.batch_tokens,
-        tokens=args.tokens,
-        paper_schedule=args.paper,
-    )
+def build_table4(out: Path) -> str:
+    """Write table4.{csv,md,tex,html} under `out`; the text to print."""
+    from analysis import simulated
+
+    return simulated.build_table4(out)
 
 
-def _value(args: argparse.Namespace, name: str) -> object:
-    return getattr(args, name.replace("-", "_"))
+def build_simulated_figures(out: Path) -> tuple[Path, ...]:
+    """Draw Figures 3, 4, 6b, 7, 9, 14, 15 and 16 under `out` as PNG and SVG; the files written."""
+    from analysis import simulated_figures
 
-
-def _as_json(question: Question, answer: Forecast, solution: Solution | None) -> str:
-    content = {"question": asdict(question), "forecast": asdict(answer)}
-    if solution is not None:
-        content["solution"] = asdict(solution)
-    return json.dumps(content, indent=2)
-
-
-def _as_text(question: Question, answer: Forecast, solution: Solution | None) -> str:
-    tau = ", ".join(map(str, question.delays))
-    where = "the paper's schedule" if question.paper_schedule else "the trainer's schedule"
-    lines = [
-        f"{question.method.label}: {question.network.name}, {question.network.layers} layers, "
-        f"{question.gbit_per_s:g} Gbit/s, τ = {tau}, {question.bits:g} bits, {where}, "
-        f"M = {question.replicas}, collective {question.collective}",
-        f"  compute utilisation   {answer.compute_utilisation:9.4f}",
-        f"  time a step           {answer.step_seconds:9.4g} s",
-        f"  tokens a second       {answer.tokens_per_second:9.4g}   lost to the link {answer.tokens_per_second_lost:.4g}",
-        f"  link use              {answer.mean_link_use:9.1%}   in the busiest step {answer.peak_link_use:.1%}",
-        f"  mean rate             {answer.mean_link_gbit_per_s:9.4g} Gbit/s",
-        f"  largest send          {answer.largest_send_gbit:9.4g} Gbit",
-    ]
-    if answer.hours is not None:
-        lines.append(
-            f"  hours                 {answer.hours:9.4g}   without a link {answer.hours_without_link:.4g}"
-        )
-    if solution is not None:
-        lines += _solution_lines(question, solution)
-    return "\n".join(lines)
-
-
-def _solution_lines(question: Question, solution: Solution) -> list[str]:
-    def show(value: float | None, unit: str, otherwise: str) -> str:
-        return otherwise if value is None else f"{value:.4g} {unit}".rstrip()
-
-    return [
-        f"to reach {solution.target:g}, one change at a time:",
-        f"  least bandwidth       {show(solution.least_gbit_per_s, 'Gbit/s', 'no bandwidth reaches it')}",
-        f"  least τ               {show(solution.least_tau, '', 'no τ below the period reaches it')}",
-        f"  largest payload       {show(solution.largest_bits, 'bits a parameter', 'no payload reaches it')}"
-        f" (at {question.gbit_per_s:g} Gbit/s)",
-    ]
+    return simulated_figures.build_figures(out)

@@ -78,9 +78,7 @@ class Layout:
         codec, m = self.config.sync.codec, self.config.replicas
         shapes = {n: (m, *wire.byte_shape(s, codec)) for n, s in self.fragment_shapes(kind).items()}
         return {
-            n: jax.ShapeDtypeStruct(
-                s, jnp.uint8, sharding=NamedSharding(self.mesh, leaf_spec(n, len(s), REPLICA))
-            )
+            n: jax.ShapeDtypeStruct(s, jnp.uint8, sharding=NamedSharding(self.mesh, leaf_spec(n, len(s), REPLICA)))
             for n, s in shapes.items()
         }
 
@@ -98,9 +96,7 @@ class Layout:
 
     def _abstract(self, tree: Tree) -> Tree:
         shardings = tree_shardings(self.mesh, tree, REPLICA)
-        return jax.tree.map(
-            lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), tree, shardings
-        )
+        return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), tree, shardings)
 
     def _start_replicas(self, key: jax.Array) -> tuple[Tree, Tree]:
         params = lm.init(key, self.config.model)
@@ -152,5 +148,3 @@ def evaluated_parameters(layout: Layout, state: TrainState, which: str) -> Tree:
     if which == "average":
         return jax.tree.map(lambda x: jnp.mean(x, axis=0), state.params)
     return assemble(layout, state.outer)
-
-

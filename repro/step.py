@@ -118,7 +118,10 @@ class Stepper:
 
     def _flight_struct(self, action: Action) -> dict[str, Any]:
         layout = self.layout
-        return {"codes": layout.codes_struct(action.kind), "inbox": layout.inbox_struct(action.kind, action.parts)}
+        return {
+            "codes": layout.codes_struct(action.kind),
+            "inbox": layout.inbox_struct(action.kind, action.parts),
+        }
 
     def _given_struct(self, action: Action) -> dict[str, Any]:
         layout, mesh = self.layout, self.layout.mesh

@@ -1,7 +1,7 @@
 """What `repro.compress` must send, bit for bit, written from its description in float64 and Python integers.
 
-It shares no code with the library: values are rounded by comparing with the midpoints of a table of magnitudes
-or by ml_dtypes' casts, scales are found by trying every byte, and packing is one long Python integer.
+It shares no code with the library: values are rounded by comparing with the midpoints of a table or by
+ml_dtypes' casts, scales are found by trying every byte, and packing is one long Python integer.
 """
 
 from functools import cache
@@ -112,7 +112,7 @@ def pack(codes: list[int], width: int) -> bytes:
 
 
 def encode_row(row: np.ndarray, name: str, block: int | None = None, peak: np.ndarray | None = None) -> bytes:
-    """Bytes of one finite float32 row; `peak` holds the values that set the scale, where not the row's own."""
+    """Bytes of one finite float32 row; `peak` holds the values that set the scale, if not the row's own."""
     if name == "float32":
         return row.astype("<f4").tobytes()
     if name == "bfloat16":

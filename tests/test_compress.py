@@ -15,10 +15,11 @@ from repro.config import CodecConfig
 from repro.payload import FORMATS, row_bytes
 
 COLUMNS = 13  # odd, and no multiple of 8: the last byte is part filled
-ROWS = 16
+ROWS = 6
+BATCH = 200  # tests share one shape, and so one compilation a codec
 SCALED = [name for name, form in FORMATS.items() if form.scaled]
 POWERS = ["e3m0", "e2m0", "e1m0"]
-EXAMPLES = settings(max_examples=40, deadline=None)
+EXAMPLES = settings(max_examples=25, deadline=None)
 
 
 @cache
@@ -31,38 +32,49 @@ def decoder(codec: CodecConfig, columns: int):
     return jax.jit(partial(decode, codec=codec, columns=columns))
 
 
+def in_batches(function, x: np.ndarray) -> np.ndarray:
+    """function(x) by rows, filled up with zeros to whole batches."""
+    filled = np.concatenate([x, np.zeros((-len(x) % BATCH, x.shape[1]), x.dtype)])
+    parts = [np.asarray(function(filled[i : i + BATCH])) for i in range(0, len(filled), BATCH)]
+    return np.concatenate(parts)[: len(x)]
+
+
+def encoded(x: np.ndarray, codec: CodecConfig) -> np.ndarray:
+    return in_batches(encoder(codec), x)
+
+
+def decoded(octets: np.ndarray, codec: CodecConfig, columns: int = COLUMNS) -> np.ndarray:
+    return in_batches(decoder(codec, columns), octets)
+
+
 def send(x: np.ndarray, codec: CodecConfig) -> np.ndarray:
     """What a receiver sees of x."""
-    return np.asarray(decoder(codec, x.shape[-1])(encoder(codec)(x)))
+    return decoded(encoded(x, codec), codec, x.shape[-1])
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> None:
-    np.testing.assert_array_equal(
-        np.ascontiguousarray(a).view(np.uint8), np.ascontiguousarray(b).view(np.uint8)
-    )
+    np.testing.assert_array_equal(np.ascontiguousarray(a).view(np.uint8), np.ascontiguousarray(b).view(np.uint8))
 
 
 def check_against_oracle(x: np.ndarray, name: str, block: int | None = None) -> None:
     codec = CodecConfig(name, "row" if block is None else f"block:{block}")
-    octets = np.asarray(encoder(codec)(x))
+    octets = encoded(x, codec)
     expected = [oracle.encode_row(row, name, block) for row in x]
     assert [row.tobytes() for row in octets] == expected
-    values = np.asarray(decoder(codec, x.shape[-1])(octets))
+    values = decoded(octets, codec, x.shape[-1])
     same_bits(values, np.stack([oracle.decode_row(row, name, x.shape[-1], block) for row in expected]))
 
 
 # Mantissas at and beside the ties of 0 to 3 kept bits, and any other.
 MANTISSAS = st.one_of(
-    st.sampled_from(
-        [0, 1, 0x7FFFFF, *(tie + d for tie in range(0x80000, 0x800000, 0x80000) for d in (-1, 0, 1))]
-    ),
+    st.sampled_from([0, 1, 0x7FFFFF, *(tie + d for tie in range(0x80000, 0x800000, 0x80000) for d in (-1, 0, 1))]),
     st.integers(0, 0x7FFFFF),
 )
 
 
 @st.composite
 def finite_rows(draw: st.DrawFn) -> np.ndarray:
-    """f32[ROWS, COLUMNS]: rows spanning few binades or all of float32, with zeros, denormals and huge values."""
+    """f32[ROWS, COLUMNS]: rows of few binades or all of float32, with zeros, denormals, huge values."""
     rows = []
     for _ in range(ROWS):
         top = draw(st.one_of(st.integers(0, 254), st.sampled_from([0, 1, 4, 18, 30, 127, 253, 254])))
@@ -86,34 +98,32 @@ def random_rows(seed: int, rows: int, columns: int) -> np.ndarray:
     return ((sign << 31) | (fields << 23) | (mantissa & ~cut)).view(np.float32)
 
 
-@pytest.mark.parametrize("name", FORMATS)
 @given(x=finite_rows())
-@settings(EXAMPLES, max_examples=12)
-def test_bitwise_equal_to_the_oracle_on_drawn_rows(name: str, x: np.ndarray) -> None:
-    check_against_oracle(x, name)
+@EXAMPLES
+def test_bitwise_equal_to_the_oracle_on_drawn_rows(x: np.ndarray) -> None:
+    for name in FORMATS:
+        check_against_oracle(x, name)
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_bitwise_equal_to_the_oracle_on_many_rows(name: str) -> None:
-    check_against_oracle(random_rows(7, 300, 33), name)
+    check_against_oracle(random_rows(7, 3 * BATCH, COLUMNS), name)
 
 
 @pytest.mark.parametrize("name", SCALED)
-@pytest.mark.parametrize("block", [4, 5, 64])
+@pytest.mark.parametrize("block", [5, 64])
 def test_bitwise_equal_to_the_oracle_in_blocks(name: str, block: int) -> None:
-    check_against_oracle(random_rows(block, 60, 18), name, block)
+    check_against_oracle(random_rows(block, BATCH, COLUMNS), name, block)
 
 
 @pytest.mark.parametrize("name", ["e2m1", "float8_e4m3", "float8_e5m2", "e3m0", "int4"])
 def test_every_tie_and_its_neighbours(name: str) -> None:
     # The scale is pinned by the largest magnitude, so that each further value meets the grid where it stands.
     smallest, largest, _ = oracle.GRID[name]
-    grid = np.arange(1, 4096, dtype=np.float32) * np.float32(smallest / 4)
+    grid = np.arange(1, 2048, dtype=np.float32) * np.float32(smallest / 4)
     grid = np.concatenate([grid[grid < largest], largest * 2.0 ** -np.arange(0, 40, 0.25)]).astype(np.float32)
-    values = np.concatenate(
-        [grid, np.nextafter(grid, np.float32(0)), np.nextafter(grid, np.float32(largest))]
-    )
-    values = np.resize(values, (-(-len(values) // 16), 16))
+    values = np.concatenate([grid, np.nextafter(grid, np.float32(0)), np.nextafter(grid, np.float32(largest))])
+    values = np.resize(values, (-(-len(values) // 12), 12))
     check_against_oracle(np.concatenate([np.full((len(values), 1), -largest, np.float32), values], 1), name)
 
 
@@ -138,15 +148,15 @@ def test_leading_axes_are_free() -> None:
 def test_every_code_round_trips(name: str) -> None:
     width = FORMATS[name].bits
     codes = list(range(2**width))
-    for byte in (30, 127, 200):
-        row = np.frombuffer(oracle.pack(codes, width) + bytes([byte]), np.uint8)[None]
-        codec = CodecConfig(name)
-        same_bits(np.asarray(encoder(codec)(np.asarray(decoder(codec, len(codes))(row)))), row)
+    codec = CodecConfig(name)
+    rows = [oracle.pack(codes, width) + bytes([byte]) for byte in range(20, 240)]
+    octets = np.array([list(row) for row in rows], np.uint8)
+    same_bits(encoded(decoded(octets, codec, len(codes)), codec), octets)
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_idempotent_and_odd(name: str) -> None:
-    x = random_rows(11, 200, COLUMNS)
+    x = random_rows(11, BATCH, COLUMNS)
     codec = CodecConfig(name)
     once = send(x, codec)
     same_bits(send(once, codec), once)
@@ -158,15 +168,15 @@ def test_idempotent_and_odd(name: str) -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_monotone(name: str) -> None:
-    x = np.sort(random_rows(13, 200, 64) + np.float32(0), axis=-1)  # -0, equal to 0, has a sign of its own
+    x = np.sort(random_rows(13, BATCH, COLUMNS) + np.float32(0), axis=-1)  # -0, equal to 0, has a sign of its own
     assert np.all(np.diff(send(x, CodecConfig(name)), axis=-1) >= 0)
 
 
 @given(x=finite_rows())
 @EXAMPLES
 def test_e3m0_error_bounds(x: np.ndarray) -> None:
-    octets = np.asarray(encoder(CodecConfig("e3m0"))(x))
-    value = np.asarray(decoder(CodecConfig("e3m0"), COLUMNS)(octets)).astype(np.float64)
+    octets = encoded(x, CodecConfig("e3m0"))
+    value = decoded(octets, CodecConfig("e3m0")).astype(np.float64)
     scale = 2.0 ** (octets[:, -1:].astype(np.float64) - 127)
     exact = x.astype(np.float64)
     size = np.abs(exact)
@@ -182,24 +192,20 @@ def test_e3m0_error_bounds(x: np.ndarray) -> None:
 def test_e3m0_row_uses_its_whole_range() -> None:
     x = np.array([[1.0, -0.5, 0.3, 3e-3, 0.0, 1 / 128]], np.float32)
     octets = np.asarray(encoder(CodecConfig("e3m0"))(x))
-    assert octets.tolist() == [
-        [0xE7, 0x05, 0x10, 127 - 4]
-    ]  # 2^0 = 2^4 · 2^-4; 1/128 = 2^-3 · 2^-4 is a tie: up
+    assert octets.tolist() == [[0xE7, 0x05, 0x10, 127 - 4]]  # 2^0 = 2^4 · 2^-4; 1/128 = 2^-3 · 2^-4 is a tie: up
 
 
 def test_a_row_of_zeros_has_zero_codes() -> None:
     for name in SCALED:
-        octets = np.asarray(encoder(CodecConfig(name))(np.zeros((2, 8), np.float32)))
+        octets = encoded(np.zeros((1, COLUMNS), np.float32), CodecConfig(name))
         assert not octets[:, :-1].any(), name
-        assert not send(np.zeros((2, 8), np.float32), CodecConfig(name)).any()
+        assert not decoded(octets, CodecConfig(name)).any()
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "float32"])
 def test_denormals_vanish_and_nothing_sent_is_denormal_or_infinite(name: str) -> None:
     tiny = np.float32(2.0**-126)
-    x = np.array(
-        [[np.nextafter(tiny, np.float32(0)), -1e-40, tiny], [3.4028235e38, 1e-45, -1e38]], np.float32
-    )
+    x = np.array([[np.nextafter(tiny, np.float32(0)), -1e-40, tiny], [3.4028235e38, 1e-45, -1e38]], np.float32)
     value = send(x, CodecConfig(name))
     assert np.all(np.isfinite(value))
     if name not in ("bfloat16", "sign"):
@@ -210,13 +216,15 @@ def test_denormals_vanish_and_nothing_sent_is_denormal_or_infinite(name: str) ->
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "float32"])
 def test_non_finite_input_becomes_the_largest_finite(name: str) -> None:
-    x = np.array([[np.inf, -np.inf, np.nan, 1.0]], np.float32)
-    largest = send(np.array([[3.4028235e38, 0, 0, 0]], np.float32), CodecConfig(name))[0, 0]
-    if name == "sign":
-        assert np.all(np.isfinite(send(x, CodecConfig(name))))
-    else:
-        np.testing.assert_array_equal(send(x, CodecConfig(name))[0, :2], [largest, -largest])
-        assert abs(send(x, CodecConfig(name))[0, 2]) == largest
+    x = np.zeros((2, COLUMNS), np.float32)
+    x[0, :4] = [np.inf, -np.inf, np.nan, 1.0]
+    x[1, 0] = np.finfo(np.float32).max
+    value = send(x, CodecConfig(name))
+    assert np.all(np.isfinite(value))
+    if name != "sign":  # whose magnitude is the mean
+        largest = value[1, 0]
+        np.testing.assert_array_equal(value[0, :2], [largest, -largest])
+        assert abs(value[0, 2]) == largest
 
 
 def test_float32_travels_bit_for_bit() -> None:

@@ -56,9 +56,7 @@ def test_diloco_by_hand():
     # θ = 4.76 + 0.4·0.81 = 5.084.
     settings_ = dict(steps=4, replicas=2, every=2, inner=SIGN, outer=NESTEROV)
     first = oracle.run_diloco(scalar(4.0), toward(10, 3.5), **settings_)
-    second = oracle.run_oracle(
-        scalar(4.0), toward(10, 3.5), fragments=[EMBED], delays=(0, 0), mix=0.0, **settings_
-    )
+    second = oracle.run_oracle(scalar(4.0), toward(10, 3.5), fragments=[EMBED], delays=(0, 0), mix=0.0, **settings_)
     for record in (first, second):
         assert trajectory(record, 0) == pytest.approx([4, 5, 4.76, 5.76, 5.084])
         assert trajectory(record, 1) == pytest.approx([4, 3, 4.76, 3.76, 5.084])
@@ -88,9 +86,7 @@ def test_delays_by_replica_and_mixing_by_hand():
         outer={"kind": "sgd", "lr": 0.5, "momentum": 0.0},
     )
     assert trajectory(record, 0) == pytest.approx([0, 1, 2, 3, 1, 2, 3, 1.140625, 2.140625, 3.140625])
-    assert trajectory(record, 1) == pytest.approx(
-        [0, -1, -2, -3, -4, -1.25, -2.25, -3.25, -0.921875, -1.921875]
-    )
+    assert trajectory(record, 1) == pytest.approx([0, -1, -2, -3, -4, -1.25, -2.25, -3.25, -0.921875, -1.921875])
     assert [value(state[0]) for state in record.outer] == pytest.approx([0] * 7 + [0.1875] * 3)
     assert sorted(record.deltas) == [(3, 0), (6, 0), (9, 0)]
 
@@ -193,9 +189,7 @@ def test_full_mixing_is_no_communication(data: st.DataObject, every: int, replic
 
 @settings(max_examples=15, deadline=None)
 @given(every=st.integers(1, 7), fragments=st.sampled_from([STRIDED, MERGED, WHOLE]))
-def test_one_replica_with_plain_outer_sgd_is_the_inner_optimiser(
-    every: int, fragments: list[oracle.Fragment]
-):
+def test_one_replica_with_plain_outer_sgd_is_the_inner_optimiser(every: int, fragments: list[oracle.Fragment]):
     common = dict(steps=12, replicas=1, every=every, delays=(0,), mix=0.0, inner=ADAMW, outer=COPY)
     ours = oracle.run_oracle(small_params(), coupled, fragments=fragments, **common)
     alone = oracle.run_oracle(small_params(), coupled, fragments=[], **common)
@@ -238,9 +232,7 @@ def test_fragments_at_their_own_offsets_are_not_diloco():
         assert_same_replicas(streaming, whole)
 
 
-STREAMING = dict(
-    steps=14, replicas=2, fragments=STRIDED, every=5, delays=(1, 3), mix=0.5, inner=ADAMW, outer=NESTEROV
-)
+STREAMING = dict(steps=14, replicas=2, fragments=STRIDED, every=5, delays=(1, 3), mix=0.5, inner=ADAMW, outer=NESTEROV)
 
 
 def test_own_deltas_fed_back_change_nothing_and_others_do():

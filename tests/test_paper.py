@@ -16,9 +16,7 @@ from repro.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER_TEXT = ROOT.parent / "shared" / "reference" / "paper.txt"
-needs_paper = pytest.mark.skipif(
-    not PAPER_TEXT.exists(), reason="the paper's text is not beside this checkout"
-)
+needs_paper = pytest.mark.skipif(not PAPER_TEXT.exists(), reason="the paper's text is not beside this checkout")
 
 # How each printed table is read: the start of its head, lines of head, the columns whose labels make a row
 # (an empty cell repeats the label above), the columns that belong to the first label alone, and the others.
@@ -129,9 +127,7 @@ def test_interval_of_rounded_text(text: str, low: float, high: float):
     assert paper.interval(published(text)) == (low, high)
 
 
-@pytest.mark.parametrize(
-    ("text", "least", "beyond"), [("441", 441, 442), ("1,767", 1767, 1768), ("1.10", 1.10, 1.11)]
-)
+@pytest.mark.parametrize(("text", "least", "beyond"), [("441", 441, 442), ("1,767", 1767, 1768), ("1.10", 1.10, 1.11)])
 def test_interval_of_truncated_text(text: str, least: float, beyond: float):
     low, high = paper.interval(published(text, "truncated"))
     assert low == least
@@ -298,7 +294,5 @@ def test_by_place_finds_a_cell():
 
 def test_it_needs_the_standard_library_only():
     code = "import sys, repro.paper; print(sorted({'jax', 'numpy', 'pandas'} & set(sys.modules)))"
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert result.stdout.strip() == "[]"

@@ -32,9 +32,7 @@ def test_every_format_is_covered_by_the_row_of_five() -> None:
     assert len(FORMATS) == 11
 
 
-@pytest.mark.parametrize(
-    ("scale", "scales"), [("row", 1), ("block:32", 4), ("block:30", 4), ("block:1000", 1)]
-)
+@pytest.mark.parametrize(("scale", "scales"), [("row", 1), ("block:32", 4), ("block:30", 4), ("block:1000", 1)])
 def test_scales_per_block(scale: str, scales: int) -> None:
     assert row_bytes(CodecConfig("e3m0", scale), 100) == 50 + scales
 
@@ -63,9 +61,7 @@ def test_dropping(drop: str, expected: int) -> None:
     assert row_bytes(CodecConfig("e3m0", drop=drop, keep=0.3), 100) == expected
 
 
-@pytest.mark.parametrize(
-    ("keep", "columns", "count"), [(0.3, 10, 3), (0.25, 10, 3), (0.01, 10, 1), (1.0, 7, 7)]
-)
+@pytest.mark.parametrize(("keep", "columns", "count"), [(0.3, 10, 3), (0.25, 10, 3), (0.01, 10, 1), (1.0, 7, 7)])
 def test_kept(keep: float, columns: int, count: int) -> None:
     assert kept(CodecConfig("e3m0", drop="topk", keep=keep), columns) == count
     assert kept(CodecConfig("e3m0", drop="none", keep=keep), columns) == columns

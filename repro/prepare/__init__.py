@@ -1,8 +1,8 @@
-"""From text to token folders, once: `prepare` is what the command line calls, `token_folder` where the result is.
+"""From text to token folders, once: `prepare` is what the command line calls, `token_folder` says where.
 
-A folder is finished when its manifest.json exists. Everything is a pure function of the recipe, which is part of
-the folder's name, so a run that was cut goes on, and running it again gives the same bytes. This module stays
-light: what reads packages and trains tokenizers is imported only when there is something to build.
+A folder is finished when its manifest.json exists. Everything is a pure function of the recipe, which is part
+of the folder's name, so a run that was cut goes on, and running it again gives the same bytes. This module
+stays light: what reads packages and trains tokenizers is imported only when there is something to build.
 """
 
 import errno

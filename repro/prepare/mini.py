@@ -1,4 +1,4 @@
-"""The mini corpus: real English prose from registry packages, as tokens (make-up and licences in data/MINI.md).
+"""The mini corpus: real English text from registry packages, as tokens (make-up, licences: data/MINI.md).
 
 Stages: packages → passages → documents (no repetition, nothing of the evaluation sets) → tokenizer → shards.
 """
@@ -106,7 +106,7 @@ def select_documents(
 
 
 def _tokenizer(folder: Path, train: list[Document], recipe: MiniRecipe) -> Tokenizer:
-    """Byte-pair pieces from the first documents of the training split, text kept as it is, unknowns as bytes."""
+    """Byte-pair pieces from the first training documents; text kept as it is, unknown letters as bytes."""
     path = folder / _MODEL
     if not path.is_file():
         model = io.BytesIO()

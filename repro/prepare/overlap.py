@@ -1,4 +1,4 @@
-"""Runs of n words that texts have in common: with evaluation items (leakage) and with each other (repetition).
+"""Runs of n words that texts share: with evaluation items (leakage) and with each other (repetition).
 
 Words are compared in lower case without punctuation, and every run of n words as one 64-bit hash: with some
 10 million runs, a chance collision among them has a probability of about 1e-5.
@@ -19,7 +19,7 @@ _PRIME = np.uint64(0x100000001B3)
 
 @dataclass(frozen=True)
 class Runs:
-    """The hashes of all runs of n words, in order, with the index of the text each lies in; `words` per text."""
+    """The hashes of all runs of n words, in order, and the index of the text of each; `words` per text."""
 
     hashes: np.ndarray
     text: np.ndarray

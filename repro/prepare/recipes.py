@@ -1,4 +1,4 @@
-"""What makes a token folder's bytes: every choice of a preparation, and a digest of all of them for its name."""
+"""What makes a token folder's bytes: every choice of a preparation, and their digest for its name."""
 
 import hashlib
 import json
@@ -27,8 +27,8 @@ class MiniRecipe:
     def __post_init__(self) -> None:
         if not 300 <= self.vocab <= 32_000:
             raise UserError(
-                f"a mini vocabulary of {self.vocab} is out of range: 256 bytes, 4 special pieces and some letters"
-                " need 300, and the text carries 32000 at most."
+                f"a mini vocabulary of {self.vocab} is out of range: 256 bytes, 4 special pieces and some"
+                " letters need 300, and the text carries 32000 at most."
             )
 
     @property
@@ -39,9 +39,9 @@ class MiniRecipe:
 
 @dataclass(frozen=True)
 class SmokeRecipe:
-    """Generated text, for tests: its characters are its tokens."""
+    """Generated text, for tests: its bytes are its tokens."""
 
-    vocab: int = 128
+    vocab: int = 256
     seed: int = 0
     revision: int = 1
     characters: int = 220_000

@@ -1,7 +1,7 @@
 """Documents to shards: the split by document, the units of work, and the manifest that closes a folder.
 
-A unit is a run of documents that becomes one shard. Its record lies beside it until the manifest is written, so a
-run that was cut takes up at the first unit without one. Files appear under their name only when complete.
+A unit is a run of documents that becomes one shard. Its record lies beside it until the manifest is written,
+so a run that was cut takes up at the first unit without one. Files appear under their name when complete.
 """
 
 import hashlib
@@ -111,7 +111,7 @@ def _write_unit(folder: Path, name: str, unit: list[Document], encode: Encode, t
 
 
 def _finished(folder: Path, name: str, unit: list[Document], tokenizer: Tokenizer) -> dict[str, Any] | None:
-    """The record of a unit that an earlier run has finished, if it was made from the same text and tokenizer."""
+    """The record of a unit that an earlier run has finished, if its text and tokenizer were the same."""
     path = folder / f"{name}.record.json"
     if not path.is_file():
         return None

@@ -1,7 +1,7 @@
 """The smoke corpus: generated text with something to learn, ready in a second, from nothing but a seed.
 
-Words are followed by one of a few successors of their own, unevenly, and sentences end by chance: a model that
-learns the words and then the pairs sees its loss fall. The tokens are the ASCII codes, with NUL as EOS.
+Words are followed by one of a few successors of their own, unevenly, and sentences end by chance: a model
+that learns the words and then the pairs sees its loss fall. The tokens are the bytes, with NUL as EOS.
 """
 
 import hashlib
@@ -20,8 +20,8 @@ _WORDS, _SUCCESSORS = 400, 8
 def build(recipe: SmokeRecipe, folder: Path, progress: Progress) -> None:
     """Write the folder of `recipe`."""
     splits = split_documents(_documents(recipe), recipe.seed, recipe.validation_per_mille)
-    rule = f"ascii: id = code, eos = 0, vocabulary {recipe.vocab}"
-    tokenizer = Tokenizer("ascii", None, hashlib.sha256(rule.encode()).hexdigest(), recipe.vocab, -1, -1, 0, -1)
+    rule = hashlib.sha256(b"id = UTF-8 byte, eos = 0, vocabulary 256").hexdigest()
+    tokenizer = Tokenizer("bytes", None, rule, recipe.vocab, unk=-1, bos=-1, eos=0, pad=-1)
     written = write_shards(folder, splits, _encode, tokenizer, recipe.shard_bytes, progress)
     write_manifest(
         folder,
@@ -39,7 +39,7 @@ def build(recipe: SmokeRecipe, folder: Path, progress: Progress) -> None:
 
 
 def _encode(texts: list[str]) -> list[np.ndarray]:
-    return [np.frombuffer(text.encode("ascii"), np.uint8) for text in texts]
+    return [np.frombuffer(text.encode(), np.uint8) for text in texts]
 
 
 def _documents(recipe: SmokeRecipe) -> list[Document]:
@@ -49,7 +49,7 @@ def _documents(recipe: SmokeRecipe) -> list[Document]:
     sentence: list[str] = []
     text, size, word = "", 0, 0
     for draw in draws:
-        # The lowest set bit of a uniform number is k with probability 2^-(k+1): the first successors are common.
+        # The lowest set bit of a uniform number is k with probability 2^-(k+1): low ranks are common.
         rank = min((draw & -draw).bit_length(), _SUCCESSORS)
         word = (word * 37 + rank * rank * 11 + 1) % _WORDS
         sentence.append(words[word])

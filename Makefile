@@ -1,0 +1,68 @@
+# Targets build their own environment in .venv and redo it only when the pins change.
+SCALE ?= mini
+SEEDS ?= 1
+VENV ?= .venv
+ROOT ?= runs
+OUT ?= build
+
+PY := $(VENV)/bin/python
+digest = $(shell cat requirements/$(1).txt requirements/install.sh | sha256sum | cut -c1-12)
+RUN_ENV := $(VENV)/.run-$(call digest,run)
+TEST_ENV := $(VENV)/.test-$(call digest,test)
+WHERE := --scale $(SCALE) --seeds $(SEEDS) --root $(ROOT)
+unexport PYTHONDONTWRITEBYTECODE
+
+.DEFAULT_GOAL := help
+.PHONY: help env table5 table2 table4 figures-simulated tuning test test-fast test-slow lint bench clean
+
+help:  ## this list
+	@sed -nE 's/^([a-z0-9%-]+):.*## (.*)$$/  \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+
+env: $(RUN_ENV)  ## the virtual environment alone
+
+$(RUN_ENV):
+	@requirements/install.sh $(VENV) requirements/run.txt
+	@rm -f $(VENV)/.run-*; touch $@
+
+$(TEST_ENV): $(RUN_ENV)
+	@requirements/install.sh $(VENV) requirements/test.txt
+	@rm -f $(VENV)/.test-*; touch $@
+
+table5: $(RUN_ENV)  ## Table 5 and Figure 5 in miniature: train what is missing, then show (SCALE, SEEDS)
+	@$(PY) -m repro run $@ $(WHERE)
+	@$(PY) -m repro build $@ $(WHERE) --out $(OUT)
+
+tuning: $(RUN_ENV)  ## learning rates at mini scale: the declared grid, then its table
+	@$(PY) -m repro run $@ $(WHERE)
+	@$(PY) -m repro build $@ $(WHERE) --out $(OUT)
+
+table2: $(RUN_ENV)  ## Table 2: architectures, derived
+	@$(PY) -m repro plan table2 --scale paper
+
+table4: $(RUN_ENV)  ## Table 4: compute utilisation, cell by cell
+	@$(PY) -m repro build $@ --out $(OUT)
+
+figures-simulated: $(RUN_ENV)  ## all simulated figures, PNG and SVG
+	@$(PY) -m repro build $@ --out $(OUT)
+
+%-plan: $(RUN_ENV)  ## the runs of an experiment without running them (SCALE, SEEDS)
+	@$(PY) -m repro plan $* --scale $(SCALE) --seeds $(SEEDS)
+
+test: $(TEST_ENV)  ## all tests but the slow ones, and the linters
+	@$(VENV)/bin/ruff check -q . && $(VENV)/bin/ruff format -q --check .
+	@$(PY) -m pytest -n 2 -m "not slow"
+
+test-fast: $(TEST_ENV)  ## the tests without compiled programs
+	@$(PY) -m pytest -n 2 -m "not slow and not compiles"
+
+test-slow: $(TEST_ENV)  ## the larger drawn grids and long kills
+	@$(PY) -m pytest -n 2 -m slow
+
+lint: $(TEST_ENV)  ## ruff and basedpyright
+	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/basedpyright
+
+bench: $(RUN_ENV)  ## speed as ratios, measured in one run
+	@$(PY) -m repro.bench
+
+clean:  ## tables and figures; runs and tokens stay
+	@rm -rf $(OUT)

@@ -1,0 +1,179 @@
+"""The command line. Every command imports what it needs when it runs, so that help and plans come at once."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from repro.errors import UserError
+
+EXIT_USER_ERROR, EXIT_INTERRUPTED = 2, 42
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command; 2 with one sentence on bad input, 42 when interrupted with everything saved."""
+    args = _parser().parse_args(words)
+    try:
+        return args.command(args)
+    except UserError as error:
+        print(f"repro: {error}", file=sys.stderr)
+        return EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        print("repro: interrupted; run the same command to go on.", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m repro", description="Reproduction suite for Streaming DiLoCo (arXiv 2501.18512)."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add(
+        commands,
+        "plan",
+        _plan,
+        "the runs of an experiment: ids, sizes, tokens, FLOPs, bytes",
+        _experiment_arguments,
+    )
+    _add(commands, "prepare", _prepare, "make the token shards of a corpus", _prepare_arguments)
+    _add(commands, "run", _run, "train what is missing of an experiment", _run_arguments)
+    _add(commands, "build", _build, "tables and figures from finished runs", _build_arguments)
+    _add(commands, "status", _status, "which runs are there, and how far", _status_arguments)
+    _add(commands, "diff", _diff, "why two runs have different ids", _diff_arguments)
+    _add_simulate(commands)
+    return parser
+
+
+def _add(
+    commands: "argparse._SubParsersAction",
+    name: str,
+    command: Callable[[argparse.Namespace], int],
+    text: str,
+    arguments: Callable[[argparse.ArgumentParser], None],
+) -> None:
+    parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    arguments(parser)
+    parser.set_defaults(command=command)
+
+
+def _add_simulate(commands: "argparse._SubParsersAction") -> None:
+    from repro import simulate_cli
+
+    parser = commands.add_parser("simulate", help="compute utilisation of a method on a link (§3.1)")
+    simulate_cli.add_arguments(parser)
+    parser.set_defaults(command=simulate_cli.main)
+
+
+def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("experiment", help="a module of experiments/, such as table5")
+    parser.add_argument("--scale", default="mini", help="paper, mini (default) or smoke")
+    parser.add_argument("--seeds", type=int, default=1, help="seeds 0 .. N-1 (default 1)")
+    parser.add_argument("--json", action="store_true", help="for scripts")
+
+
+def _places(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--root", type=Path, default=Path("runs"), help="where run folders lie (default runs)")
+    parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens and compiled programs")
+
+
+def _run_arguments(parser: argparse.ArgumentParser) -> None:
+    _experiment_arguments(parser)
+    _places(parser)
+    parser.add_argument("--workers", type=int, default=None, help="runs side by side (default one a core)")
+
+
+def _build_arguments(parser: argparse.ArgumentParser) -> None:
+    _experiment_arguments(parser)
+    _places(parser)
+    parser.add_argument("--out", type=Path, default=Path("build"), help="where tables and figures go")
+
+
+def _status_arguments(parser: argparse.ArgumentParser) -> None:
+    _experiment_arguments(parser)
+    _places(parser)
+
+
+def _diff_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", nargs=2, help="two run ids, or their beginnings")
+    _places(parser)
+
+
+def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("corpus", help="mini or smoke")
+    parser.add_argument("--vocab", type=int, default=None, help="vocabulary (default: the corpus's own)")
+    parser.add_argument("--cache", type=Path, default=Path("cache"), help="where token folders lie")
+
+
+def _plan(args: argparse.Namespace) -> int:
+    from repro.experiment import load
+    from repro.plan import plan_json, plan_text
+
+    show = plan_json if args.json else plan_text
+    print(show(load(args.experiment), args.scale, args.seeds))
+    return 0
+
+
+def _prepare(args: argparse.Namespace) -> int:
+    from repro.prepare import is_prepared, prepare
+    from repro.prepare.progress import progress_bar
+
+    if is_prepared(args.corpus, args.cache, vocab=args.vocab):
+        print(prepare(args.corpus, args.cache, vocab=args.vocab))
+        return 0
+    with progress_bar() as progress:
+        print(prepare(args.corpus, args.cache, progress, vocab=args.vocab))
+    return 0
+
+
+def _run(args: argparse.Namespace) -> int:
+    from repro.experiment import expand, load
+    from repro.sweep import corpora, default_workers, pending, sweep
+
+    runs = pending(expand(load(args.experiment), args.scale, args.seeds), args.root)
+    if not runs:
+        return 0
+    for corpus, vocab in sorted(corpora(runs)):
+        _prepare(argparse.Namespace(corpus=corpus, vocab=vocab, cache=args.cache))
+    workers = default_workers() if args.workers is None else args.workers
+    outcome = sweep(runs, args.root, args.cache, workers, title=f"{args.experiment} at scale {args.scale}")
+    if outcome.interrupted:
+        print("repro: stopped, everything reached is saved; run the same command to go on.", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    if outcome.crashed:
+        return 1
+    return EXIT_USER_ERROR if outcome.failed else 0
+
+
+def _build(args: argparse.Namespace) -> int:
+    from analysis.report import build
+
+    print(build(args.experiment, args.scale, args.seeds, args.root, args.out))
+    return 0
+
+
+def _status(args: argparse.Namespace) -> int:
+    from repro.experiment import expand, load
+    from repro.status import status_json, status_text
+
+    show = status_json if args.json else status_text
+    print(show(expand(load(args.experiment), args.scale, args.seeds), args.root))
+    return 0
+
+
+def _diff(args: argparse.Namespace) -> int:
+    from repro.config import RunConfig
+    from repro.identity import differences, from_json
+    from repro.store import find_run, read_json
+
+    folders = [find_run(args.root, name) for name in args.run]
+    one, two = (from_json(RunConfig, read_json(f.path / "config.json")) for f in folders)
+    found = differences(one, two)
+    if not found:
+        print("the same run")
+    for name, left, right in found:
+        print(f"{name}: {left} -> {right}")
+    return 0

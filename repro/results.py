@@ -1,0 +1,60 @@
+"""What the runs of an experiment left behind, read again. Standard library only; nothing is computed here."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from repro.errors import UserError
+from repro.experiment import PlannedRun
+from repro.identity import config_text
+from repro.store import RunFolder, read_json
+
+State = Literal["done", "failed", "unfinished", "not run"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A planned run and what its folder holds; None for what isn't there."""
+
+    run: PlannedRun
+    summary: dict[str, Any] | None = None
+    provenance: dict[str, Any] | None = None
+    failure: dict[str, Any] | None = None
+
+    @property
+    def state(self) -> State:
+        """A summary means done, whatever earlier attempts did."""
+        if self.summary is not None:
+            return "done"
+        if self.failure is not None:
+            return "failed"
+        return "not run" if self.provenance is None else "unfinished"
+
+    @property
+    def loss(self) -> float | None:
+        """Validation loss in nats a token; None unless the run is done."""
+        return None if self.summary is None else float(self.summary["validation_loss"])
+
+
+def collect(runs: Iterable[PlannedRun], root: Path) -> tuple[Result, ...]:
+    """A result for each run, in order, from `root`/<run id>.
+
+    UserError when a folder holds another config than its name says, or a summary of another run.
+    """
+    return tuple(_read(run, RunFolder(root, run.run_id)) for run in runs)
+
+
+def _read(run: PlannedRun, folder: RunFolder) -> Result:
+    stored = read_json(folder.path / "config.json")
+    if stored is None:
+        return Result(run)
+    if stored != json.loads(config_text(run.config)):
+        raise UserError(f"{folder.path} holds another config than {run.run_id}: move that folder away.")
+    summary = folder.summary()
+    if summary is not None and summary.get("run_id") != run.run_id:
+        raise UserError(
+            f"{folder.path}/summary.json is that of {summary.get('run_id')!r}: delete that folder, run again."
+        )
+    return Result(run, summary, folder.provenance(), folder.failure())

@@ -1,0 +1,133 @@
+"""A worker process: takes runs as JSON lines on standard input, tells how they go on standard output.
+
+Started by `repro.sweep`, pinned to its cores before JAX counts them. It dies with its parent, at a step
+boundary and with the step saved.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+EXIT_INTERRUPTED = 42
+
+
+def main() -> int:
+    """Serve runs until standard input closes; 42 when asked to stop."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cores", required=True)
+    parser.add_argument("--devices", type=int, required=True)
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--root", type=Path, required=True)
+    args = parser.parse_args()
+    os.sched_setaffinity(0, {int(c) for c in args.cores.split(",")})
+    stop = _Stop()
+    _configure_jax(args.devices, args.cache)
+    tell(ready=True)
+    for line in sys.stdin:
+        if not _serve(json.loads(line), args, stop):
+            return EXIT_INTERRUPTED
+    return 0
+
+
+def tell(**message: Any) -> None:
+    """One JSON line to the parent."""
+    print(json.dumps(message), flush=True)
+
+
+class _Stop:
+    """Set by the first SIGTERM or SIGINT, or by the parent's death; a second signal kills."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._parent = os.getppid()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _: Any) -> None:
+        self.asked = True
+        signal.signal(number, signal.SIG_DFL)
+
+    def __call__(self) -> bool:
+        return self.asked or os.getppid() != self._parent
+
+
+def _configure_jax(devices: int, cache: Path) -> None:
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", devices)
+    jax.config.update("jax_compilation_cache_dir", str((cache / "xla").resolve()))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+def _serve(request: dict[str, Any], args: argparse.Namespace, stop: _Stop) -> bool:
+    """Do one run; False when asked to stop."""
+    from repro.config import RunConfig
+    from repro.errors import UserError
+    from repro.identity import from_json
+    from repro.store import RunBusy, open_folder, write_json
+    from repro.train import Interrupted
+
+    config = from_json(RunConfig, request["config"])
+    try:
+        folder = open_folder(args.root, config)
+        with folder.held():
+            if folder.summary() is None:
+                _attempt(config, folder, args, stop)
+        tell(finished=folder.run_id)
+    except RunBusy as busy:
+        tell(busy=str(busy))
+    except Interrupted as message:
+        tell(interrupted=str(message))
+        return False
+    except UserError as error:
+        _record_failure(write_json, args.root, request["run_id"], str(error))
+        tell(failed=request["run_id"], reason=str(error))
+    except Exception:
+        trace = traceback.format_exc()
+        print(trace, file=sys.stderr, flush=True)
+        _record_failure(write_json, args.root, request["run_id"], trace)
+        tell(crashed=request["run_id"], reason=trace.strip().splitlines()[-1])
+    return True
+
+
+def _record_failure(write_json: Any, root: Path, run_id: str, reason: str) -> None:
+    if (root / run_id).is_dir():
+        write_json(root / run_id / "failure.json", {"reason": reason, "time": time.time()})
+
+
+def _attempt(config: Any, folder: Any, args: argparse.Namespace, stop: _Stop) -> None:
+    import jax
+
+    from repro.data import open_tokens
+    from repro.prepare import token_folder
+    from repro.provenance import Attempt, commit, machine
+    from repro.resources import local_resources
+    from repro.train import Interrupted, train
+
+    resources = local_resources(config, args.devices)
+    tokens = token_folder(config.corpus, args.cache, vocab=config.model.vocab)
+    text, held_out = open_tokens(tokens), open_tokens(tokens, "validation")
+    device = jax.devices()[0].device_kind
+    mesh = {"replica": resources.replica, "data": resources.data, "fsdp": resources.fsdp, "device": device}
+    attempt = Attempt(folder, {**commit(), **machine(), "mesh": mesh, "tokens": text.digest})
+    outcome = "failed"
+    try:
+        summary = train(config, resources, folder, text, held_out, report=lambda m: tell(**m), stop_asked=stop)
+        folder.write_summary(summary)
+        outcome = "finished"
+    except Interrupted:
+        outcome = "interrupted"
+        raise
+    finally:
+        attempt.end(outcome)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
