@@ -1,6 +1,7 @@
 """Figures of trained runs. matplotlib lives here alone, apart from the simulated ones."""
 
 import io
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -86,7 +87,9 @@ def _own_losses(axes: Axes, table: Table) -> None:
 
 def _bars(axes: Axes, rows: Sequence[Row], index: int) -> None:
     """Means with the standard deviation over seeds; no bar where one seed has none."""
-    drawn = [(row.flops, row.mean, row.spread or 0.0) for row in rows if row.flops and row.mean]
+    drawn = [
+        (row.flops, row.mean, math.nan if row.spread is None else row.spread) for row in rows if row.flops and row.mean
+    ]
     if not drawn:
         return
     flops, means, spreads = zip(*drawn, strict=True)

@@ -62,9 +62,9 @@ def _table4(out: Path) -> str:
 
 
 def _simulated_figures(out: Path) -> str:
-    from analysis.simulated import build_simulated_figures
+    from analysis.simulated_figures import build_figures
 
-    return "\n".join(str(path) for path in build_simulated_figures(out))
+    return "\n".join(str(path) for path in build_figures(out))
 
 
 def _accounts(out: Path) -> str:
@@ -115,6 +115,9 @@ def _write(path: Path, content: bytes) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{path.parent} can't be made ({error.strerror}): choose another folder.") from error
+    try:
         part.write_bytes(content)
         part.replace(path)
     except OSError as error:

@@ -237,8 +237,10 @@ def _slopes(rows: Sequence[Row], cells: Sequence[Published], statements: Sequenc
         found.append(
             Slope(
                 method,
-                *(fit(points) if len(points) > 1 else None for fit in (semi_log, power_law)),
-                *(fit(published) if len(published) > 1 else None for fit in (semi_log, power_law)),
+                semi_log(points) if len(points) > 1 else None,
+                power_law(points) if len(points) > 1 else None,
+                semi_log(published) if len(published) > 1 else None,
+                power_law(published) if len(published) > 1 else None,
                 printed.get((PRINTED_SLOPES.get(method, ""), "Slope")),
             )
         )

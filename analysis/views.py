@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
+from analysis.fits import Line
 from analysis.render import Document, Grid, Notes
 from analysis.tables import FLOPS, LOSS, SCORES, Row, Table
 from experiments.base import OUTER
@@ -101,12 +103,13 @@ def _terminal_grid(table: Table) -> Grid:
         said = NOT_EVALUATED if row.losses else NOTHING
         size = row.paper_row.split(" | ")[0]
         ours = (row.size, _short(row.method), _flops(row), *_loss(row))
-        rows.append((*ours, said, size, *_printed(row), row.verdict))
+        judged = row.verdict.replace("no paper verdict", "no verdict")  # for the width; the heading says whose
+        rows.append((*ours, said, size, *_printed(row), judged))
     return Grid(_heading(table), head, tuple(rows), left=2, last_left=True)
 
 
 def _loss(row: Row) -> tuple[str, str, str]:
-    mean = row.state if row.mean is None else f"{row.mean:.3f}"
+    mean = NOTHING if row.mean is None else f"{row.mean:.3f}"
     spread = NOTHING if row.spread is None else f"{row.spread:.3f}"
     return mean, spread, str(len(row.losses))
 
@@ -133,9 +136,11 @@ def _lead(table: Table) -> Iterator[str]:
         yield f"Scale paper, {seeds}. Outer settings: {_outer(table)}."
         return
     yield (
-        f"Scale {table.scale}: the paper in miniature, own small models and text, {seeds}. Outer settings: {_outer(table)}. "
-        "A value here says nothing about the paper's beside it; the claims below are about orders and shapes."
+        f"Scale {table.scale}: the paper in miniature, own small models and text, {seeds}. "
+        f"Outer settings: {_outer(table)}."
     )
+    if table.cells:
+        yield "A value here says nothing about the paper's beside it; the claims below are about orders and shapes."
     if table.scale == "smoke":
         yield "Scale smoke only shows that everything runs: nothing is learned in so few steps."
 
@@ -207,8 +212,8 @@ def _slopes(table: Table) -> Grid:
     return Grid("Slope of the loss on ln FLOPs, and exponent of a power law", head, rows)
 
 
-def _slope(line: object) -> str:
-    return NOTHING if line is None else f"{line.slope:.5f}"  # type: ignore[attr-defined]
+def _slope(line: Line | None) -> str:
+    return NOTHING if line is None else f"{line.slope:.5f}"
 
 
 def _sources(table: Table) -> Iterator[str]:
@@ -258,7 +263,7 @@ def _made_by(results: Iterable[Result]) -> Iterator[str]:
         yield f"{count} run{'' if count == 1 else 's'}: {words}."
 
 
-def _attempt(facts: dict) -> str:
+def _attempt(facts: dict[str, Any]) -> str:
     commit = f"commit {str(facts.get('commit', 'unknown'))[:10]}"
     commit += " with uncommitted changes" if facts.get("dirty") else ""
     versions = facts.get("versions", {})

@@ -19,8 +19,11 @@ magnitudes below 2^-126 (denormals) round to zero by the ordinary rule. A block 
     bfloat16           ties to even; no scale. float32 travels as it is.
 
 Floating formats keep the sign of a zero: code 8 of e3m0 is −0, so all 16 codes round-trip and encoding is
-odd. Finite values stay finite. Infinities and NaN (other than in float32) become the largest magnitude of
-their sign, which hides them: the caller must look for them before encoding.
+odd. Finite values stay finite.
+
+**Infinities and NaN** can't pass for numbers: a block that holds one gets the scale byte 255, which no finite
+block has and which makes all of the block NaN at the receiver. bfloat16 sends each of them as NaN, float32 as it
+is. Under value dropping the kept values of such a row are NaN, whichever values those are.
 """
 
 from dataclasses import dataclass
@@ -37,6 +40,7 @@ from repro.payload import FORMATS, block_columns, check_codec, kept, mask_bytes,
 _MAGNITUDE = 0x7FFFFFFF
 _LARGEST_FINITE = 0x7F7FFFFF
 _FLOAT32_BIAS = 127
+_NON_FINITE_BYTE = 255
 _ROUND_SIGNED = 12_582_912.0  # 1.5 · 2^23: adding it rounds |y| < 2^22 to an integer in the low bits, ties to even
 _ROUND_POSITIVE = 8_388_608.0  # 2^23
 
@@ -121,7 +125,9 @@ def encode(
     row_bytes(codec, x.shape[-1])  # refuses rows that the format can't hold
     mask = None
     if codec.drop != "none":
+        finite = jnp.all(jnp.isfinite(x), axis=-1, keepdims=True)  # before the culprit itself may be dropped
         x, mask = select(x, codec, key, axis_name)
+        x = jnp.where(finite, x, jnp.nan)
     parts = [] if mask is None else [mask]
     bits = lax.bitcast_convert_type(x, jnp.int32)
     if codec.format == "float32":
@@ -166,32 +172,39 @@ def _decode_values(octets: jax.Array, codec: CodecConfig, columns: int) -> jax.A
     split = packed_bytes(columns, width)
     codes = _to_blocks(unpack(octets[..., :split], width, columns), block_columns(codec, columns))
     byte = octets[..., split:, None].astype(jnp.int32)
-    if codec.format == "sign":
-        return _from_blocks(_float((codes << 31) | (byte << 23)), columns)
-    grid = _GRIDS[codec.format]
+    values = jnp.where(byte == _NON_FINITE_BYTE, jnp.nan, _decode_blocks(codes, byte, codec.format, width))
+    return _from_blocks(values, columns)
+
+
+def _decode_blocks(codes: jax.Array, byte: jax.Array, name: str, width: int) -> jax.Array:
+    if name == "sign":
+        return _float((codes << 31) | (byte << 23))
+    grid = _GRIDS[name]
     if isinstance(grid, _Integer):
         half = 1 << (width - 1)
         signed = ((codes ^ half) - half).astype(jnp.float32)
-        return _from_blocks(signed * _float(byte << 23), columns)
-    return _from_blocks(_decode_minifloat(codes, byte, grid, width), columns)
+        return signed * _float(byte << 23)
+    return _decode_minifloat(codes, byte, grid, width)
 
 
 def _encode_blocks(
     bits: jax.Array, columns: int, codec: CodecConfig, axis_name: str | None, tensor_rank: int
 ) -> tuple[jax.Array, jax.Array]:
     """i32[..., blocks, N] float bits -> scale bytes i32[..., blocks, 1] and codes i32[..., blocks, N]."""
-    magnitude = jnp.minimum(bits & _MAGNITUDE, _LARGEST_FINITE)
-    peak = jnp.max(magnitude, axis=-1, keepdims=True)
+    peak = jnp.max(bits & _MAGNITUDE, axis=-1, keepdims=True)
+    finite = peak <= _LARGEST_FINITE
+    magnitude, peak = (jnp.minimum(m, _LARGEST_FINITE) for m in (bits & _MAGNITUDE, peak))
     if codec.format == "sign":
-        return _mean_scale(magnitude, peak, columns), (bits >> 31) & 1
+        byte = _mean_scale(magnitude, peak, columns)
+        return jnp.where(finite, byte, _NON_FINITE_BYTE), (bits >> 31) & 1
     if codec.scale == "tensor" and tensor_rank == 2 and bits.ndim > 2:
         peak = jnp.broadcast_to(jnp.max(peak, axis=-3, keepdims=True), peak.shape)
         peak = peak if axis_name is None else lax.pmax(peak, axis_name)
     grid = _GRIDS[codec.format]
     byte = jnp.clip(_FLOAT32_BIAS + 1 + ((peak - grid.limit) >> 23), grid.lowest_byte, grid.highest_byte)
-    if isinstance(grid, _Integer):
-        return byte, _encode_integer(bits, magnitude, byte, grid, FORMATS[codec.format].bits)
-    return byte, _encode_minifloat(bits, magnitude, byte, grid, FORMATS[codec.format].bits)
+    encode_grid = _encode_integer if isinstance(grid, _Integer) else _encode_minifloat
+    codes = encode_grid(bits, magnitude, byte, grid, FORMATS[codec.format].bits)  # type: ignore[arg-type]
+    return jnp.where(finite, byte, _NON_FINITE_BYTE), codes
 
 
 def _encode_minifloat(
@@ -262,7 +275,8 @@ def _significand(bits: jax.Array) -> jax.Array:
 def _round_bfloat16(bits: jax.Array) -> jax.Array:
     magnitude = jnp.minimum(bits & _MAGNITUDE, _LARGEST_FINITE)
     rounded = (magnitude + 0x7FFF + ((magnitude >> 16) & 1)) >> 16
-    return (jnp.minimum(rounded, 0x7F7F) | ((bits >> 16) & 0x8000)).astype(jnp.uint16)
+    finite = jnp.minimum(rounded, 0x7F7F) | ((bits >> 16) & 0x8000)
+    return jnp.where(bits & _MAGNITUDE > _LARGEST_FINITE, 0x7FC0, finite).astype(jnp.uint16)
 
 
 def _to_blocks(x: jax.Array, size: int) -> jax.Array:

@@ -78,9 +78,11 @@ def merge(deltas_MxP: jax.Array, codec: CodecConfig) -> jax.Array:
     """
     if codec.drop != "ties":
         return jnp.mean(deltas_MxP, axis=0)
-    elected = jnp.sign(jnp.sum(deltas_MxP, axis=0))
+    summed = jnp.sum(deltas_MxP, axis=0)
+    elected = jnp.sign(summed)
     agrees = (jnp.sign(deltas_MxP) == elected) & (elected != 0)
     total = jnp.sum(jnp.where(agrees, deltas_MxP, 0.0), axis=0)
+    total = jnp.where(jnp.isfinite(summed), total, jnp.nan)  # NaN agrees with nothing, and must not vanish
     return total / jnp.maximum(jnp.sum(agrees, axis=0), 1).astype(jnp.float32)
 
 

@@ -9,8 +9,8 @@ import difflib
 import importlib
 import itertools
 import pkgutil
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import experiments
@@ -22,10 +22,14 @@ from repro.scales import at_scale
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table: the paper's labels (a size among them, or not) and its run at paper scale."""
+    """One row of a table: the paper's labels (a size among them, or not) and its run at paper scale.
+
+    `rates` sets the inner learning rate at a scale, for the experiment that finds the scale's own.
+    """
 
     labels: tuple[str, ...]
     config: RunConfig
+    rates: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,8 @@ def expand(experiment: Experiment, scale: str, seeds: int = 1) -> tuple[PlannedR
         for row in experiment.rows:
             config = at_scale(row.config, scale)
             if config is not None:
+                if scale in row.rates:
+                    config = vary(config, inner__learning_rate=row.rates[scale])
                 runs.append(_planned(row, dataclasses.replace(config, seed=seed)))
     return tuple(runs)
 

@@ -107,7 +107,7 @@ def forecast(question: Question) -> Forecast:
     """Answer for the given link."""
     cycle, times = question.cycle(), question.step_times_s
     link = Link.of(question.gbit_per_s, question.total_latency_s())
-    used = float(utilisation(cycle, times, link))
+    used = round(float(utilisation(cycle, times, link)), 12)  # full utilisation is 1, not 1 less rounding
     plain_s = sum(times) / len(times)
     step_s = plain_s / used
     steps = steps_of(question.tokens, question.batch_tokens) if question.tokens is not None else None

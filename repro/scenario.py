@@ -201,7 +201,7 @@ def least_delay(cycle: Cycle, step_times_s: tuple[float, ...], target: float, li
 
 def _send(step: int, piece: Fragment, layer_bits: float, embed_bits: float) -> Send:
     layers = tuple(layer + 1 for layer in piece.layers)
-    if not piece.embed:
+    if not (piece.embed and embed_bits):
         return Send(step, layers, (layer_bits,) * len(layers))
     return Send(step, (0, *layers), (embed_bits, *(layer_bits for _ in layers)))
 

@@ -214,17 +214,39 @@ def test_denormals_vanish_and_nothing_sent_is_denormal_or_infinite(name: str) ->
         assert np.all((value == 0) | (np.abs(value) >= tiny))
 
 
-@pytest.mark.parametrize("name", [name for name in FORMATS if name != "float32"])
-def test_non_finite_input_becomes_the_largest_finite(name: str) -> None:
-    x = np.zeros((2, COLUMNS), np.float32)
-    x[0, :4] = [np.inf, -np.inf, np.nan, 1.0]
-    x[1, 0] = np.finfo(np.float32).max
-    value = send(x, CodecConfig(name))
-    assert np.all(np.isfinite(value))
-    if name != "sign":  # whose magnitude is the mean
-        largest = value[1, 0]
-        np.testing.assert_array_equal(value[0, :2], [largest, -largest])
-        assert abs(value[0, 2]) == largest
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("name", FORMATS)
+def test_one_non_finite_value_spoils_its_block_and_no_other(name: str, bad: float) -> None:
+    x = random_rows(29, 6, 18)
+    clean = send(x, CodecConfig(name))
+    x[2, 7] = bad
+    octets = np.asarray(encoder(CodecConfig(name))(x))
+    value = np.asarray(decoder(CodecConfig(name), 18)(octets))
+    others = np.delete(np.arange(6), 2)
+    same_bits(value[others], clean[others])
+    if FORMATS[name].scaled:
+        assert octets[2, -1] == 255
+        assert np.all(np.isnan(value[2]))
+    else:
+        assert np.flatnonzero(~np.isfinite(value[2])).tolist() == [7]
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_non_finite_values_are_marked_block_by_block(name: str) -> None:
+    x = random_rows(31, 2, 18)
+    x[1, 5] = np.nan
+    value = send(x, CodecConfig(name, "block:4"))
+    assert np.flatnonzero(np.isnan(value.ravel())).tolist() == [18 + 4, 18 + 5, 18 + 6, 18 + 7]
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_only_scale_byte_255_is_not_a_number(name: str) -> None:
+    low, high = (0, 254) if name == "sign" else oracle.byte_range(name)
+    octets = np.full((3, row_bytes(CodecConfig(name), 8)), 0b10010110, np.uint8)
+    octets[:, -1] = low, high, 255
+    value = np.asarray(decoder(CodecConfig(name), 8)(octets))
+    assert np.all(np.isfinite(value[:2]))
+    assert np.all(np.isnan(value[2]))
 
 
 def test_float32_travels_bit_for_bit() -> None:

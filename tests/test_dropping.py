@@ -160,3 +160,16 @@ def test_ties_elects_a_sign_and_averages_those_that_agree() -> None:
     # sums 3, 3, 0, 0, -2, -5; means over the agreeing non-zero values only
     got = merge(jnp.asarray(deltas), CodecConfig("e3m0", drop="ties", keep=0.5))
     np.testing.assert_array_equal(got, [2.0, 1.5, 0.0, 0.0, -3.0, -3.0])
+
+
+@pytest.mark.parametrize("drop", DROPS)
+def test_a_non_finite_value_is_seen_even_where_it_is_dropped(drop: str) -> None:
+    codec = CodecConfig("e3m0", drop=drop, keep=0.25)
+    received = []
+    for replica in range(2):
+        x = normal(40, 16, seed=replica)
+        if replica == 0:
+            x[np.arange(16), np.arange(16)] = np.nan
+        received.append(send(x, codec, drop_key(1, 2, replica, 0)))
+    merged = np.asarray(merge(jnp.asarray(np.stack(received)), codec))
+    assert np.flatnonzero(~np.isfinite(merged).all(-1)).tolist() == list(range(16))

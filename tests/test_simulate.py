@@ -247,6 +247,17 @@ def test_latency_without_overlap_is_paid_in_full_and_hidden_with_it():
     assert cycle_time(Cycle(1, 4, sends, (1,)), (3.0,), Link.of(math.inf, 1.5)) == pytest.approx(4 * 2.0)
 
 
+def test_a_steady_state_whose_cycles_alternate():
+    """Three steps a cycle, each send awaited two steps later: the critical path returns after two cycles, long and
+    short in turn. Layers 1, 3, 2 follow each other on it; the sums are nodes from a forward to the next send.
+    """
+    sends = tuple(Send(step, (step + 1,), (0.0,)) for step in range(3))
+    latency = 100.0
+    hops = (3 + 2, 1 + 4, 2 + 5)  # forward(1)..send(3), forward(3)..send(2), forward(2)..send(1)
+    found = cycle_time(Cycle(3, 3, sends, (1,)), (9.0,), Link.of(math.inf, latency))
+    assert found == pytest.approx((sum(hops) + 3 * latency) / 2)
+
+
 def test_a_straggler_sets_the_pace_and_the_others_wait():
     cycle = Cycle(1, 5, (Send(0, (1,), (1e9,)),))
     assert cycle_time(cycle, (3.0, 6.0), Link.of(math.inf)) == pytest.approx(5 * 4.0)
