@@ -16,9 +16,9 @@ TOKENS_PER_PARAMETER = 20
 
 # paper size -> mini size, layers, FFN width, heads
 MINI_LADDER = {
-    "35M": ("55k", 3, 128, 2),
-    "100M": ("96k", 4, 160, 2),
-    "200M": ("186k", 6, 208, 2),
+    "35M": ("45k", 3, 96, 2),
+    "100M": ("70k", 3, 128, 2),
+    "200M": ("118k", 4, 160, 2),
 }
 MINI_VOCAB, MINI_SEQ, MINI_BATCH = 1_024, 128, 8
 # Peak rates chosen by experiments/tuning.py (results in data/results/tuning.json, which a test compares).

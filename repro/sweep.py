@@ -77,24 +77,14 @@ class _Pool:
         self.current: dict[int, PlannedRun] = {}
         self.outcome = Outcome()
         self.root = root
-        devices = max(2, len(cores) // workers)
         share = [cores[i::workers] for i in range(workers)]
-        self.workers = [self._start(i, share[i], devices, cache, log) for i in range(workers)]
+        self.workers = [self._start(i, share[i], cache, log) for i in range(workers)]
         self.board = Board(todo, workers, title)
         self.retry_at: deque[tuple[float, PlannedRun]] = deque()
 
-    def _start(self, index: int, cores: list[int], devices: int, cache: Path, log: Any) -> subprocess.Popen:
-        words = ["--cores", ",".join(map(str, cores)), "--devices", str(devices)]
-        command = [
-            sys.executable,
-            "-m",
-            "repro.worker",
-            *words,
-            "--cache",
-            str(cache),
-            "--root",
-            str(self.root),
-        ]
+    def _start(self, index: int, cores: list[int], cache: Path, log: Any) -> subprocess.Popen:
+        words = ["--cores", ",".join(map(str, cores)), "--cache", str(cache), "--root", str(self.root)]
+        command = [sys.executable, "-m", "repro.worker", *words]
         # Its own group, so that a Ctrl-C reaches the parent alone, which asks each worker once.
         worker = subprocess.Popen(
             command,

@@ -21,13 +21,12 @@ def main() -> int:
     """Serve runs until standard input closes; 42 when asked to stop."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--cores", required=True)
-    parser.add_argument("--devices", type=int, required=True)
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--root", type=Path, required=True)
     args = parser.parse_args()
     os.sched_setaffinity(0, {int(c) for c in args.cores.split(",")})
     stop = _Stop()
-    _configure_jax(args.devices, args.cache)
+    _configure_jax(args.cache)
     tell(ready=True)
     for line in sys.stdin:
         if not _serve(json.loads(line), args, stop):
@@ -57,11 +56,10 @@ class _Stop:
         return self.asked or os.getppid() != self._parent
 
 
-def _configure_jax(devices: int, cache: Path) -> None:
+def _configure_jax(cache: Path) -> None:
     import jax
 
     jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", devices)
     jax.config.update("jax_compilation_cache_dir", str((cache / "xla").resolve()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
@@ -111,7 +109,7 @@ def _attempt(config: Any, folder: Any, args: argparse.Namespace, stop: _Stop) ->
     from repro.resources import local_resources
     from repro.train import Interrupted, train
 
-    resources = local_resources(config, args.devices)
+    resources = local_resources(config, jax.local_device_count())
     tokens = token_folder(config.corpus, args.cache, vocab=config.model.vocab)
     text, held_out = open_tokens(tokens), open_tokens(tokens, "validation")
     device = jax.devices()[0].device_kind

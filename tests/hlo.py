@@ -16,9 +16,7 @@ import numpy as np
 
 Groups = list[tuple[int, ...]]
 
-_KINDS = (
-    "all-gather|all-reduce|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|collective-broadcast|send|recv"
-)
+_KINDS = "all-gather|all-reduce|reduce-scatter|(?:ragged-)?all-to-all|collective-(?:permute|broadcast)|send|recv"
 _INSTRUCTION = re.compile(rf"^\s*(?:ROOT )?%?\S+ = (?P<type>.*?) (?P<kind>{_KINDS})(?P<start>-start)?\(")
 _SHAPE = re.compile(r"([a-z][a-z0-9]*)\[([\d,]*)\]")
 _BYTES = {"pred": 1, "u8": 1, "s8": 1, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "u32": 4, "s32": 4, "f32": 4}
@@ -95,7 +93,10 @@ def _mesh_groups(text: str) -> Groups:
     sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", match[1])}
     order = _iota(match[2]) if match[2] else np.arange(math.prod(sizes.values()))
     # An axis or its part 'a':(before)size is one factor of the whole shape.
-    parts = {name: (int(b or 1), int(s or sizes[name])) for name, b, s in re.findall(r"'([^']+)'(?::\((\d+)\)(\d+))?", match[3])}
+    parts = {
+        name: (int(b or 1), int(s or sizes[name]))
+        for name, b, s in re.findall(r"'([^']+)'(?::\((\d+)\)(\d+))?", match[3])
+    }
     shape, chosen = [], []
     for name, size in sizes.items():
         before, part = parts.get(name, (1, 1))

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import jax
 import numpy as np
 import oracle
 import pytest
@@ -11,7 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from repro.config import FragmentConfig, OuterConfig, RunConfig
+from repro.mesh import batch_sharding
 from repro.resources import Resources
+from repro.schedule import is_due
+from repro.state import Layout
 
 ATOL = 1e-5
 SGD = OuterConfig("sgd", learning_rate=0.7, momentum=0.0)
@@ -36,8 +40,27 @@ def test_float32_follows_the_oracle(case: dict[str, Any]) -> None:
     resources = case.pop("resources", rig.TWO)
     config = rig.run_config(**case)
     trace = rig.drive(config, resources)
-    rig.assert_follows(trace, rig.expected(config), ATOL)
+    rig.assert_follows(trace, rig.expected(config), ATOL, momentum=config.sync.outer.optimizer != "sgd")
     assert all(flag for flags in trace.finite for flag in flags.values())
+
+
+def test_whole_blocking_fragment_is_algorithm_1() -> None:
+    config = rig.run_config(**CASES["diloco"])
+    record = oracle.run_diloco(
+        rig.first_parameters(),
+        rig.gradients(config),
+        steps=config.steps,
+        replicas=2,
+        every=3,
+        inner=rig.inner_of(config),
+        outer=rig.outer_of(rig.NESTEROV),
+    )
+    trace = rig.drive(config)
+    rig.assert_follows(trace, record, ATOL)
+    for step in range(3, config.steps + 1, 3):
+        assert_same(trace.params[step][0], trace.params[step][1])  # α = 0, τ = 0: all replicas start afresh
+        assert_same(trace.params[step][0], trace.outer[step][0])
+    assert differ(trace.params[2][0], trace.params[2][1])
 
 
 def check_drawn(draw: Any, fragments: st.SearchStrategy[FragmentConfig], delays: Any, every: Any) -> None:
@@ -58,7 +81,7 @@ OPTIONS: dict[str, Any] = dict(deadline=None, suppress_health_check=list(HealthC
 @settings(max_examples=12, derandomize=True, **OPTIONS)
 @given(data=st.data())
 def test_drawn_runs_follow_the_oracle(data: st.DataObject) -> None:
-    # All of these share seven programs: a fragment at a time, blocking or overlapped with one step.
+    # All of these share seven programs: one fragment at a time, blocking or overlapped with one step.
     cuts = st.sampled_from([rig.STRIDED, rig.SEQUENTIAL])
     check_drawn(data.draw, cuts, lambda h: st.sampled_from([(0,), (1,)]), st.integers(3, 9))
 
@@ -68,5 +91,134 @@ def test_drawn_runs_follow_the_oracle(data: st.DataObject) -> None:
 @given(data=st.data())
 def test_many_drawn_runs_follow_the_oracle(data: st.DataObject) -> None:
     cuts = st.sampled_from([rig.STRIDED, rig.SEQUENTIAL, rig.MERGED, rig.WHOLE])
-    delays = lambda h: st.tuples(*[st.integers(0, h - 1)] * 2)  # noqa: E731
-    check_drawn(data.draw, cuts, delays, st.integers(1, 7))
+    check_drawn(data.draw, cuts, lambda h: st.tuples(*[st.integers(0, h - 1)] * 2), st.integers(1, 7))
+
+
+def test_the_other_sign_of_the_offsets_is_a_config_away() -> None:
+    # The text of §2.2 has t + t_p: offsets 0, 1, 2 of H = 4 become 0, 3, 2.
+    sync = replace(rig.synced(every=4, delays=(1,)), offset_sign=1)
+    config = rig.run_config(sync)
+    rig.assert_follows(rig.drive(config), rig.expected(config, offsets=[0, 3, 2]), ATOL)
+
+
+COMPRESSED = {
+    "overlapped": rig.synced(every=4, delays=(1,), codec="e3m0"),
+    "in-parts-and-late": rig.synced(every=6, delays=(2, 3), fragments=rig.MERGED, codec="e3m0"),
+}
+
+
+@pytest.mark.parametrize("sync", COMPRESSED.values(), ids=COMPRESSED.keys())
+def test_e3m0_follows_the_oracle_on_its_own_deltas(sync: Any) -> None:
+    # Codes flip on rounding errors, so the oracle gets the trainer's deltas and encodes them by its own codec.
+    config = rig.run_config(sync, steps=18)
+    trace = rig.drive(config)
+    deltas = own_deltas(config, trace)
+    record = rig.expected(config, recorded_deltas=deltas, transmit=rig.sent_and_received("e3m0"))
+    rig.assert_follows(trace, record, ATOL)
+    applied = [(t, p) for t, p in deltas if t + min(sync.delays) <= config.steps]
+    assert len(applied) >= 2 * len(trace.outer[0])
+    exact = rig.expected(config, recorded_deltas=deltas)
+    assert differ(trace.outer[-1][0], rig.flatten(exact.outer[-1][0]))
+
+
+def own_deltas(config: RunConfig, trace: rig.Trace) -> dict[tuple[int, int], list[oracle.Tree]]:
+    """Outer copy minus replica's copy wherever a fragment is due; observable from the states for τ >= 1."""
+    fragments, deltas = rig.fragments_of(config), {}
+    for t in range(1, config.steps + 1):
+        for p, fragment in enumerate(fragments):
+            if is_due(config.sync, len(fragments), p, t):
+                outer = rig.nest(trace.outer[t][p])
+                own = [oracle.take(rig.nest(flat), fragment) for flat in trace.params[t]]
+                deltas[t, p] = [oracle.tree_map(np.subtract, outer, tree) for tree in own]
+    return deltas
+
+
+def assert_same(left: rig.Flat, right: rig.Flat) -> None:
+    for name, leaf in left.items():
+        np.testing.assert_array_equal(leaf, right[name], err_msg=name)
+
+
+def differ(left: rig.Flat, right: rig.Flat) -> bool:
+    return all(np.any(leaf != right[name]) for name, leaf in left.items())
+
+
+def test_fragments_that_always_sync_together_are_one_whole_fragment() -> None:
+    # With H = 1 all offsets are 0.
+    parts = rig.drive(rig.run_config(rig.synced(every=1, delays=(0,), mix=0.0), steps=6))
+    whole = rig.drive(rig.run_config(rig.synced(every=1, delays=(0,), mix=0.0, fragments=rig.WHOLE), steps=6))
+    for ours, theirs in zip(parts.params, whole.params, strict=True):
+        rig.assert_close(ours[0], theirs[0], atol=1e-6)
+        rig.assert_close(ours[1], theirs[1], atol=1e-6)
+
+
+def test_one_replica_with_outer_rate_1_and_no_momentum_is_the_inner_optimiser() -> None:
+    sync = rig.synced(every=3, delays=(0,), mix=0.0, fragments=rig.WHOLE, outer=PLAIN)
+    ours = rig.drive(rig.run_config(sync, replicas=1, batch=2), rig.ONE)
+    alone = rig.drive(rig.run_config(None, replicas=1, batch=2), rig.ONE)
+    for a, b in zip(ours.params, alone.params, strict=True):
+        rig.assert_close(a[0], b[0], atol=1e-6)
+    assert differ(ours.outer[3][0], ours.outer[0][0])
+
+
+def test_full_mixing_is_independent_runs() -> None:
+    # α = 1 keeps the replica's own parameters: each follows a data-parallel run on its own examples.
+    config = rig.run_config(rig.synced(every=4, delays=(1,), mix=1.0))
+    ours = rig.drive(config)
+    for m in range(2):
+        single = rig.run_config(None, replicas=1, batch=2)
+        alone = rig.drive(single, rig.ONE, data=lambda step, m=m: rig.tokens(config, step)[m : m + 1])
+        for a, b in zip(ours.params, alone.params, strict=True):
+            rig.assert_close(a[m], b[0], atol=1e-6)
+        np.testing.assert_allclose([x[m] for x in ours.loss], [x[0] for x in alone.loss], rtol=0, atol=1e-5)
+    assert differ(ours.params[-1][0], ours.params[-1][1])
+
+
+def test_data_parallel_follows_the_oracle_over_data_and_fsdp() -> None:
+    config = rig.run_config(None, replicas=1, batch=4)
+    trace = rig.drive(config, Resources(replica=1, data=2, fsdp=2, unroll=False))
+    rig.assert_follows(trace, rig.expected(config), ATOL)
+
+
+def test_sharded_streaming_follows_the_oracle() -> None:
+    config = rig.run_config(rig.synced(every=3, delays=(2,), fragments=rig.WHOLE), batch=8)
+    rig.assert_follows(rig.drive(config, rig.SHARDED), rig.expected(config), ATOL)
+
+
+def test_unrolled_layers_are_scanned_layers() -> None:
+    config = rig.run_config(rig.synced(every=4, delays=(1,)), steps=3)
+    scanned, unrolled = rig.drive(config, rig.TWO), rig.drive(config, replace(rig.TWO, unroll=True))
+    for a, b in zip(scanned.params, unrolled.params, strict=True):
+        rig.assert_close(a[0], b[0], atol=1e-6)
+        rig.assert_close(a[1], b[1], atol=1e-6)
+
+
+def test_the_loss_is_the_mean_negative_log_likelihood_of_each_replica() -> None:
+    config = rig.run_config(rig.synced(every=4, delays=(1,)), steps=1)
+    logits = jax.jit(lambda p, x: rig.lm.logits(p, x, config.model, unroll=False))
+    loss = []
+    for rows in rig.tokens(config, 1):
+        scores = np.asarray(logits(rig.first_parameters(), rows[:, :-1]), np.float64)
+        picked = np.take_along_axis(scores, rows[:, 1:, None], axis=-1)[..., 0]
+        loss.append(np.mean(np.log(np.sum(np.exp(scores), axis=-1)) - picked))
+    np.testing.assert_allclose(rig.drive(config).loss[0], loss, rtol=1e-5)
+
+
+@pytest.mark.parametrize("codec", ["float32", "e3m0"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_non_finite_outer_gradient_is_flagged_and_not_applied(codec: str, bad: float) -> None:
+    config = rig.run_config(rig.synced(every=4, delays=(1,), codec=codec), steps=5)
+    layout = Layout.of(config, rig.TWO)
+    stepper, state = rig.QuickStepper(layout), rig.begin(layout)
+    trace = rig.Trace([], [], [], [], [])
+    for step in range(1, 5):
+        stepper(state, jax.device_put(rig.tokens(config, step), batch_sharding(layout.mesh)))
+    query = np.array(state.params["layers"]["query"])
+    query[1, 2, 3, 4] = bad  # in layer 2, which fragment 0 holds
+    state.params["layers"]["query"] = jax.device_put(query, state.params["layers"]["query"].sharding)
+    rig.record(trace, state)
+    _, finite = stepper(state, jax.device_put(rig.tokens(config, 5), batch_sharding(layout.mesh)))
+    rig.record(trace, state)
+    assert {p: bool(flag) for p, flag in finite.items()} == {0: False}
+    for before, after in ((trace.outer[0], trace.outer[1]), (trace.momentum[0], trace.momentum[1])):
+        for a, b in zip(before, after, strict=True):
+            assert_same(a, b)
