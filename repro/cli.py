@@ -118,15 +118,18 @@ def _plan(args: argparse.Namespace) -> int:
 
 
 def _prepare(args: argparse.Namespace) -> int:
+    print(_prepared(args.corpus, args.vocab, args.cache))
+    return 0
+
+
+def _prepared(corpus: str, vocab: int | None, cache: Path) -> Path:
     from repro.prepare import is_prepared, prepare
     from repro.prepare.progress import progress_bar
 
-    if is_prepared(args.corpus, args.cache, vocab=args.vocab):
-        print(prepare(args.corpus, args.cache, vocab=args.vocab))
-        return 0
+    if is_prepared(corpus, cache, vocab=vocab):
+        return prepare(corpus, cache, vocab=vocab)
     with progress_bar() as progress:
-        print(prepare(args.corpus, args.cache, progress, vocab=args.vocab))
-    return 0
+        return prepare(corpus, cache, progress, vocab=vocab)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -137,7 +140,7 @@ def _run(args: argparse.Namespace) -> int:
     if not runs:
         return 0
     for corpus, vocab in sorted(corpora(runs)):
-        _prepare(argparse.Namespace(corpus=corpus, vocab=vocab, cache=args.cache))
+        _prepared(corpus, vocab, args.cache)
     workers = default_workers() if args.workers is None else args.workers
     outcome = sweep(runs, args.root, args.cache, workers, title=f"{args.experiment} at scale {args.scale}")
     if outcome.interrupted:

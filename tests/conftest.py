@@ -18,3 +18,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """A cache entry that another process is still writing can't be read: JAX says so and compiles."""
     config.addinivalue_line("filterwarnings", "ignore:Error reading persistent compilation cache entry")
     config.addinivalue_line("filterwarnings", "ignore:Error writing persistent compilation cache entry")
+
+
+@pytest.fixture(scope="session")
+def smoke_tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The prepared smoke corpus: a token folder."""
+    from repro.prepare import prepare
+
+    return prepare("smoke", tmp_path_factory.mktemp("cache"))

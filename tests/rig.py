@@ -4,7 +4,7 @@ Only what the oracle can't do without comes from `repro`: the gradient of the mo
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -12,18 +12,10 @@ import codec_oracle
 import jax
 import numpy as np
 import oracle
+import tiny
 
 from repro import model as lm
-from repro.config import (
-    CodecConfig,
-    FragmentConfig,
-    InnerConfig,
-    ModelConfig,
-    OuterConfig,
-    RunConfig,
-    SyncConfig,
-    ValidationConfig,
-)
+from repro.config import ModelConfig, OuterConfig, RunConfig
 from repro.diloco import Action
 from repro.mesh import batch_sharding, tree_shardings
 from repro.optim import inner_direction
@@ -34,52 +26,10 @@ from repro.step import Stepper
 
 Flat = dict[str, np.ndarray]  # "group/leaf" -> array
 
-MODEL = ModelConfig("tiny", layers=3, ffn_width=32, heads=2, vocab=32, seq_len=8, compute_dtype="float32")
-INNER = InnerConfig(
-    learning_rate=0.01,
-    warmup_steps=3,
-    final_fraction=0.1,
-    beta1=0.9,
-    beta2=0.99,
-    eps=1e-4,  # large: Adam divides by gradients, and rounding errors in tiny ones should not decide
-    weight_decay=0.002,
-    clip_norm=0.5,
-)
-NESTEROV = OuterConfig("nesterov", learning_rate=0.4, momentum=0.9)
-STRIDED = FragmentConfig("strided", layers=2, embedding="own")
-SEQUENTIAL = FragmentConfig("sequential", layers=2, embedding="own")
-MERGED = FragmentConfig("strided", layers=2, embedding="merged")
-WHOLE = FragmentConfig("whole", layers=1, embedding="merged")
-TWO = Resources(replica=2, unroll=False)
-ONE = Resources(replica=1, unroll=False)
-SHARDED = Resources(replica=2, data=2, fsdp=2, unroll=False)
-
 # Half a minute of LLVM a test saved: the same HLO, translated without effort (and by the old emitters while they last).
 QUICK: dict[str, Any] = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 if jax.__version_info__ < (0, 11):
     QUICK["xla_cpu_use_fusion_emitters"] = False
-
-
-def synced(
-    every: int = 4,
-    delays: tuple[int, ...] = (1,),
-    mix: float = 0.5,
-    fragments: FragmentConfig = STRIDED,
-    codec: str = "float32",
-    outer: OuterConfig = NESTEROV,
-) -> SyncConfig:
-    """A SyncConfig; the defaults are Streaming with τ = 1 and several fragments."""
-    return SyncConfig(every, delays, mix, fragments, CodecConfig(codec), outer)
-
-
-def run_config(
-    sync: SyncConfig | None, replicas: int = 2, batch: int = 4, steps: int = 12, **changes: Any
-) -> RunConfig:
-    """A run of the tiny model."""
-    config = RunConfig(
-        "smoke", MODEL, INNER, sync, replicas, "smoke", batch, steps, validation=ValidationConfig(steps, 4)
-    )
-    return replace(config, **changes)
 
 
 _PROGRAMS: dict[Any, Any] = {}
@@ -98,7 +48,7 @@ class QuickStepper(Stepper):
         return _PROGRAMS[name]
 
 
-def first_parameters(model: ModelConfig = MODEL, seed: int = 0) -> oracle.Tree:
+def first_parameters(model: ModelConfig = tiny.MODEL, seed: int = 0) -> oracle.Tree:
     """Random float32 parameters of one replica: norm gains near 1, the rest as at initialisation."""
     rng = np.random.default_rng(seed)
 
@@ -144,7 +94,7 @@ class Trace:
 
 def drive(
     config: RunConfig,
-    resources: Resources = TWO,
+    resources: Resources = tiny.TWO,
     params: oracle.Tree | None = None,
     data: Callable[[int], np.ndarray] | None = None,
 ) -> Trace:
@@ -185,7 +135,7 @@ def expected(config: RunConfig, **options: Any) -> oracle.Record:
         delays=delays_of(config),
         mix=sync.mix if sync else 0.0,
         inner=inner_of(config),
-        outer=outer_of(sync.outer) if sync else outer_of(NESTEROV),
+        outer=outer_of(sync.outer) if sync else outer_of(tiny.NESTEROV),
         **options,
     )
 
@@ -196,10 +146,10 @@ def fragments_of(config: RunConfig) -> list[oracle.Fragment]:
         return []
     assert config.model.layers == 3
     return {
-        STRIDED: [_fragment(0, 2), _fragment(1), _fragment(embed=True)],
-        SEQUENTIAL: [_fragment(0, 1), _fragment(2), _fragment(embed=True)],
-        MERGED: [_fragment(0, 2, embed=True), _fragment(1)],
-        WHOLE: [_fragment(0, 1, 2, embed=True)],
+        tiny.STRIDED: [_fragment(0, 2), _fragment(1), _fragment(embed=True)],
+        tiny.SEQUENTIAL: [_fragment(0, 1), _fragment(2), _fragment(embed=True)],
+        tiny.MERGED: [_fragment(0, 2, embed=True), _fragment(1)],
+        tiny.WHOLE: [_fragment(0, 1, 2, embed=True)],
     }[config.sync.fragments]
 
 

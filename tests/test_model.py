@@ -173,9 +173,7 @@ def test_replicas_under_vmap_are_the_replicas_alone():
     together = jax.vmap(grad)(jax.tree.map(lambda *x: jnp.stack(x), *params), tokens)
     for m in range(2):
         alone = grad(params[m], tokens[m])
-        jax.tree.map(
-            lambda a, b, m=m: np.testing.assert_allclose(a[m], b, rtol=1e-4, atol=1e-5), together, alone
-        )
+        jax.tree.map(lambda a, b, m=m: np.testing.assert_allclose(a[m], b, rtol=1e-4, atol=1e-5), together, alone)
 
 
 def test_bfloat16_computes_in_bfloat16_and_stays_near_float32():

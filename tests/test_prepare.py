@@ -162,6 +162,21 @@ def test_an_installation_appears_whole(tmp_path, monkeypatch):
     assert {"--no-deps", "--require-hashes"} <= set((folder / "calls").read_text().split())
     uv.unlink()
     assert packages.fetch_packages(pins, tmp_path) == folder
+    monkeypatch.chdir(tmp_path)
+    assert packages.fetch_packages(pins, Path()) == folder
+
+
+def test_a_cache_named_from_here_is_the_same_cache(tmp_path, monkeypatch):
+    pins = tmp_path / "pins.txt"
+    pins.write_text("thing==1.0\n")
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.write_text('#!/bin/sh\nwhile [ "$1" != --target ]; do shift; done\nmkdir -p "$2"; echo data > "$2/file"\n')
+    uv.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(uv.with_name("python")))
+    monkeypatch.chdir(tmp_path)
+    folder = packages.fetch_packages(pins, Path("cache"))
+    assert (folder / "file").is_file() and folder.parent == tmp_path / "cache" / "packages"
 
 
 # ---------------------------------------------------------------- overlap, against sets of word tuples

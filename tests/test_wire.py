@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 import rig
+import tiny
 
 from repro import wire
 from repro.config import CodecConfig, SyncConfig
@@ -25,7 +26,7 @@ EMBED = (0, True)
 
 
 def moved(sync: SyncConfig | None, *actions: Action) -> list[hlo.Collective]:
-    layout = Layout.of(rig.run_config(sync, replicas=2, batch=8), rig.SHARDED)
+    layout = Layout.of(tiny.run_config(sync, replicas=2, batch=8), tiny.SHARDED)
     return hlo.collectives(rig.QuickStepper(layout).compile(actions).as_text(), MESH)
 
 
@@ -34,16 +35,16 @@ def between_replicas(found: list[hlo.Collective]) -> list[hlo.Collective]:
 
 
 def test_a_quiet_step_has_no_traffic_between_replicas() -> None:
-    found = moved(rig.synced())
+    found = moved(tiny.synced())
     assert between_replicas(found) == []
     assert {"data"} <= set().union(*(c.axes for c in found))
 
 
 @pytest.mark.parametrize("codec", ["e3m0", "bfloat16", "float32"])
 def test_a_send_is_one_gather_of_the_payload_in_bytes(codec: str) -> None:
-    found = moved(rig.synced(codec=codec), Action(PAIR, send=True, parts=1, apply=True, mix=True))
+    found = moved(tiny.synced(codec=codec), Action(PAIR, send=True, parts=1, apply=True, mix=True))
     (send,) = between_replicas(found)
-    shapes = fragment_shapes(rig.MODEL, *PAIR)
+    shapes = fragment_shapes(tiny.MODEL, *PAIR)
     per_device = wire.part_bytes(shapes, CodecConfig(codec), fsdp=2, parts=1)
     assert (send.kind, send.axes) == ("all-gather", {"replica"})
     assert send.results == (("u8", (2, per_device)),)
@@ -52,14 +53,14 @@ def test_a_send_is_one_gather_of_the_payload_in_bytes(codec: str) -> None:
 
 
 def test_a_blocking_send_is_the_same_gather() -> None:
-    (send,) = between_replicas(moved(rig.synced(codec="e3m0"), Action(EMBED, sync=True, mix=True)))
-    size = wire.part_bytes(fragment_shapes(rig.MODEL, *EMBED), CodecConfig("e3m0"), fsdp=2, parts=1)
+    (send,) = between_replicas(moved(tiny.synced(codec="e3m0"), Action(EMBED, sync=True, mix=True)))
+    size = wire.part_bytes(fragment_shapes(tiny.MODEL, *EMBED), CodecConfig("e3m0"), fsdp=2, parts=1)
     assert (send.kind, send.results) == ("all-gather", (("u8", (2, size)),))
 
 
 def test_each_of_several_parts_moves_its_share() -> None:
-    sync = rig.synced(delays=(3,), codec="e3m0")
-    shapes = fragment_shapes(rig.MODEL, *PAIR)
+    sync = tiny.synced(delays=(3,), codec="e3m0")
+    shapes = fragment_shapes(tiny.MODEL, *PAIR)
     size = wire.part_bytes(shapes, CodecConfig("e3m0"), fsdp=2, parts=3)
     for action in (Action(PAIR, send=True, parts=3), Action(PAIR, parts=3)):
         (send,) = between_replicas(moved(sync, action))
@@ -70,9 +71,9 @@ def test_each_of_several_parts_moves_its_share() -> None:
 
 def test_two_fragments_in_one_step_are_two_gathers() -> None:
     actions = (Action(PAIR, send=True, parts=1, apply=True), Action(EMBED, send=True, parts=1, apply=True))
-    sends = between_replicas(moved(rig.synced(codec="e3m0"), *actions))
+    sends = between_replicas(moved(tiny.synced(codec="e3m0"), *actions))
     assert [c.kind for c in sends] == ["all-gather"] * 2
-    shapes = [fragment_shapes(rig.MODEL, *kind) for kind in (PAIR, EMBED)]
+    shapes = [fragment_shapes(tiny.MODEL, *kind) for kind in (PAIR, EMBED)]
     sizes = [wire.part_bytes(s, CodecConfig("e3m0"), fsdp=2, parts=1) for s in shapes]
     assert sorted(c.bytes for c in sends) == sorted(2 * size for size in sizes)
     # The five bytes of the embedding's one norm are split in two: a byte of padding.
@@ -80,23 +81,23 @@ def test_two_fragments_in_one_step_are_two_gathers() -> None:
 
 
 def test_e3m0_is_half_a_byte_a_parameter_and_a_byte_a_row() -> None:
-    shapes = fragment_shapes(rig.MODEL, *PAIR)
+    shapes = fragment_shapes(tiny.MODEL, *PAIR)
     parameters = sum(int(np.prod(s)) for s in shapes.values())
     rows = sum(int(np.prod(s[:-1])) for s in shapes.values())
     assert fragment_bytes(CodecConfig("e3m0"), shapes) == parameters / 2 + rows
 
 
 def test_a_late_mix_moves_nothing() -> None:
-    assert between_replicas(moved(rig.synced(), Action(PAIR, mix=True))) == []
+    assert between_replicas(moved(tiny.synced(), Action(PAIR, mix=True))) == []
 
 
 def test_parameters_are_really_sharded() -> None:
-    layout = Layout.of(rig.run_config(rig.synced(), batch=8), rig.SHARDED)
+    layout = Layout.of(tiny.run_config(tiny.synced(), batch=8), tiny.SHARDED)
     state = rig.begin(layout)
     rig.QuickStepper(layout)(state, jax.device_put(rig.tokens(layout.config, 1)))
     trees = (state.params, state.adam[1].mu, state.adam[1].nu)
     for tree in trees:
-        for group, leaves in parameter_shapes(rig.MODEL).items():
+        for group, leaves in parameter_shapes(tiny.MODEL).items():
             for name, shape in leaves.items():
                 local = tree[group][name].addressable_shards[0].data.shape
                 split = shape if is_norm(name) else (*shape[:-2], shape[-2] // 2, shape[-1])
@@ -113,10 +114,10 @@ def rows_like(shapes: wire.LeafShapes, replicas: int) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("parts", [1, 3])
-@pytest.mark.parametrize("resources", [rig.ONE, rig.TWO, rig.SHARDED], ids=["one", "two", "sharded"])
+@pytest.mark.parametrize("resources", [tiny.ONE, tiny.TWO, tiny.SHARDED], ids=["one", "two", "sharded"])
 def test_what_is_moved_and_unpacked_is_what_was_encoded(resources: Resources, parts: int) -> None:
     # float32 travels bit for bit, so every value must come back in its place, on any mesh, in any number of parts.
-    codec, shapes = CodecConfig("float32"), fragment_shapes(rig.MODEL, 2, True)
+    codec, shapes = CodecConfig("float32"), fragment_shapes(tiny.MODEL, 2, True)
     mesh = make_mesh(resources)
     deltas = rows_like(shapes, replicas=2)
 
@@ -132,11 +133,11 @@ def test_what_is_moved_and_unpacked_is_what_was_encoded(resources: Resources, pa
 
 
 def test_codes_do_not_depend_on_the_layout() -> None:
-    deltas = rows_like(fragment_shapes(rig.MODEL, 2, True), replicas=2)
-    sync = rig.synced(codec="e3m0", fragments=rig.MERGED, delays=(2,))
+    deltas = rows_like(fragment_shapes(tiny.MODEL, 2, True), replicas=2)
+    sync = tiny.synced(codec="e3m0", fragments=tiny.MERGED, delays=(2,))
     kinds: list[dict[str, Any]] = []
-    for resources in (rig.ONE, rig.SHARDED):
-        layout = Layout.of(rig.run_config(sync, batch=8), resources)
+    for resources in (tiny.ONE, tiny.SHARDED):
+        layout = Layout.of(tiny.run_config(sync, batch=8), resources)
         structs = layout.codes_struct((2, True))
         out = {name: struct.sharding for name, struct in structs.items()}
         encode = jax.jit(lambda d: wire.encode_rows(d, CodecConfig("e3m0")), out_shardings=out)
@@ -161,13 +162,13 @@ def test_a_mesh_without_enough_devices_is_one_sentence() -> None:
 )
 def test_a_placement_that_does_not_divide_is_one_sentence(resources: Resources, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        Layout.of(rig.run_config(rig.synced()), resources)
+        Layout.of(tiny.run_config(tiny.synced()), resources)
 
 
 def test_fsdp_that_does_not_divide_the_model_is_one_sentence() -> None:
-    config = replace(rig.run_config(rig.synced(), batch=12), model=replace(rig.MODEL, vocab=33))
+    config = replace(tiny.run_config(tiny.synced(), batch=12), model=replace(tiny.MODEL, vocab=33))
     with pytest.raises(UserError, match="fsdp=3 does not divide the vocabulary of 32"):
-        Layout.of(rig.run_config(rig.synced(), batch=12), Resources(replica=2, fsdp=3))
+        Layout.of(tiny.run_config(tiny.synced(), batch=12), Resources(replica=2, fsdp=3))
     with pytest.raises(UserError, match="fsdp=2 does not divide the vocabulary of 33"):
         Layout.of(config, Resources(replica=2, fsdp=2))
 

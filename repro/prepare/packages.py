@@ -17,7 +17,8 @@ from repro.errors import UserError
 
 def fetch_packages(pins: Path, cache: Path) -> Path:
     """The folder with the packages of a requirements file (== and hashes), installed unless it is there."""
-    folder = cache / "packages" / hashlib.sha256(pins.read_bytes()).hexdigest()[:8]
+    # Absolute, since the installation below runs in another working directory.
+    folder = cache.resolve() / "packages" / hashlib.sha256(pins.read_bytes()).hexdigest()[:8]
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)

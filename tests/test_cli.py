@@ -1,0 +1,62 @@
+"""The command line: one sentence and exit 2 on bad input, nothing imported that isn't needed."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from repro.cli import main
+from repro.experiment import expand, load
+from repro.store import open_folder
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plan", "tabel5"], "did you mean 'table5'?"),
+        (["plan", "nothing-like-it"], "choose one of"),
+        (["plan", "table5", "--scale", "huge"], "scale='huge'"),
+        (["plan", "table5", "--seeds", "0"], "seeds=0"),
+        (["prepare", "pile"], "unknown corpus 'pile'"),
+        (["run", "table5", "--scale", "tiny"], "scale='tiny'"),
+        (["diff", "x", "y"], "no run 'x'"),
+    ],
+)
+def test_bad_input_is_one_sentence(words, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert said in err and err.count("\n") == 1 and not out
+    assert not list(tmp_path.iterdir())
+
+
+def test_diff_names_the_fields(tmp_path, capsys):
+    run = expand(load("table5"), "smoke")[2]
+    other = replace(run.config, seed=1, steps=30)
+    one, two = open_folder(tmp_path, run.config), open_folder(tmp_path, other)
+    assert main(["diff", one.run_id, two.run_id, "--root", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "seed: 0 -> 1\nsteps: 24 -> 30\n"
+
+
+def test_status_counts_what_is_missing(tmp_path, capsys):
+    assert main(["status", "table5", "--scale", "smoke", "--root", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "12 runs: 12 missing"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["plan", "table5", "--scale", "paper"], ["status", "table5"]])
+def test_light_commands_import_nothing_heavy(words, tmp_path):
+    code = (
+        "import sys; from repro.cli import main\n"
+        f"try: main({words!r})\n"
+        "except SystemExit: pass\n"
+        "heavy = {'jax', 'pandas', 'matplotlib', 'flax', 'pyarrow'} & set(sys.modules)\n"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
