@@ -7,84 +7,24 @@ Layer indices are traced, so that all fragments of one kind share a program; a s
 the plain inner step. This is the only module that knows drjax.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import drjax
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh
 
 from repro import model as lm
 from repro import wire
+from repro.actions import Action
 from repro.config import RunConfig, SyncConfig
-from repro.fragments import Fragment
+from repro.dropping import merge
 from repro.mesh import DATA, FSDP, REPLICA
 from repro.optim import inner_update, outer_update
 from repro.resources import Resources
-from repro.schedule import StepEvents, replica_delays
 from repro.shapes import fragment_shapes
 
 Tree = Any
-
-
-@dataclass(frozen=True)
-class Action:
-    """What one program does with one fragment; all of it static."""
-
-    kind: tuple[int, bool]  # layers, embedding
-    send: bool = False  # encode the outer gradient before the inner step
-    parts: int = 0  # τ_min if a part of the codes moves beside the inner step, else 0
-    sync: bool = False  # τ_min = 0: encode, move and apply after the inner step
-    apply: bool = False  # outer update after the inner step
-    mix: bool = False  # some replicas mix the outer copy in
-
-    @property
-    def keeps_flight(self) -> bool:
-        """The codes are still needed by a later program."""
-        return bool(self.parts) and not self.apply
-
-    @property
-    def flies_on(self) -> bool:
-        """Codes from an earlier program that a later one needs too (their buffers are handed through)."""
-        return self.keeps_flight and not self.send
-
-    @property
-    def lands(self) -> bool:
-        """Codes from an earlier program whose last part moves now."""
-        return bool(self.parts) and self.apply and not self.send
-
-
-@dataclass(frozen=True)
-class Involved:
-    """An action with the traced values that the host gives it."""
-
-    fragment: int
-    action: Action
-    part: int
-    keep_M: np.ndarray  # weight of the replica's own parameters: α where it mixes now, else 1
-
-
-def involved(sync: SyncConfig, cut: tuple[Fragment, ...], replicas: int, step: StepEvents) -> tuple[Involved, ...]:
-    """The actions of a step's program, ordered by fragment."""
-    parts = {p: k for p, k, _ in step.parts}
-    named = sorted({*step.sends, *parts, *step.syncs, *step.applies, *(p for p, _ in step.mixes)})
-    found = []
-    for p in named:
-        mixing = [m for q, late in step.mixes if q == p for m in late]
-        keep_M = np.ones(replicas, np.float32)
-        keep_M[mixing] = sync.mix
-        action = Action(
-            kind=cut[p].kind,
-            send=p in step.sends,
-            parts=min(replica_delays(sync, replicas)) if p in parts else 0,
-            sync=p in step.syncs,
-            apply=p in step.applies,
-            mix=bool(mixing),
-        )
-        found.append(Involved(p, action, parts.get(p, 0), keep_M))
-    return tuple(found)
 
 
 def take(params: Tree, layer_ids: jax.Array, kind: tuple[int, bool]) -> wire.Rows:
@@ -108,18 +48,20 @@ def put(params: Tree, layer_ids: jax.Array, rows: wire.Rows) -> Tree:
 def build_program(config: RunConfig, resources: Resources, mesh: Mesh, actions: tuple[Action, ...]):
     """The function of one step's program.
 
-    program(params, adam, tokens, rate, owned, given) -> (params, adam, loss_M, outs). Parameters and
-    the Adam state have a leading replica axis M; tokens are (M, B/M, S+1); `owned` and `given` hold a
-    dict an action: owned buffers are donated (`momentum`, `outer` where it is updated, `codes`, `inbox`),
-    given ones are not (`ids` (k,), `part` (), `keep` (M,), `outer` and
-    the flight's buffers otherwise). Each of `outs` holds the
-    new buffers of its action and, where the outer update ran, `finite` (): whether it was applied.
+    program(params, adam, tokens, inner, owned, given) -> (params, adam, loss_M, outs). Parameters and
+    the Adam state have a leading replica axis M; tokens are (M, B/M, S+1); `inner` holds the `rate` ()
+    and, for FedPart, which `layers` (L,) and whether the `embed` () learn at this step. `owned` and
+    `given` hold a dict an action: owned buffers are donated (`momentum`, `outer` where it is updated,
+    `codes`, `inbox`), given ones are not (`ids` (k,), `part` (), `taken` (), `keep` (M,), `outer` and
+    the flight's buffers otherwise). Each of `outs` holds the new buffers of its action and, where the
+    outer update ran, `finite` (): whether it was applied, and the `gram` matrices of the replicas'
+    outer gradients (Figures 17 and 18).
     """
 
     @drjax.program(placements={REPLICA: config.replicas})
-    def program(params: Tree, adam: Tree, tokens: jax.Array, rate: jax.Array, owned: Any, given: Any):
+    def program(params: Tree, adam: Tree, tokens: jax.Array, inner: Any, owned: Any, given: Any):
         flights = [_before(config, mesh, params, a, o, g) for a, o, g in zip(actions, owned, given, strict=True)]
-        params, adam, loss_M = _inner(config, resources, mesh, params, adam, tokens, rate)
+        params, adam, loss_M = _inner(config, resources, mesh, params, adam, tokens, inner)
         outs = []
         for action, own, extra, flight in zip(actions, owned, given, flights, strict=True):
             params, out = _after(config, mesh, params, action, own, extra, flight)
@@ -129,7 +71,7 @@ def build_program(config: RunConfig, resources: Resources, mesh: Mesh, actions: 
     return program
 
 
-def _inner(config: RunConfig, resources: Resources, mesh: Mesh, params: Tree, adam: Tree, tokens: Any, rate: Any):
+def _inner(config: RunConfig, resources: Resources, mesh: Mesh, params: Tree, adam: Tree, tokens: Any, inner: Any):
     """Algorithm 2, lines 10-12, in every replica; the losses stay where they are made."""
 
     spread = jax.sharding.PartitionSpec((DATA, FSDP))
@@ -142,16 +84,43 @@ def _inner(config: RunConfig, resources: Resources, mesh: Mesh, params: Tree, ad
             return lm.nll(p, tokens, config.model, unroll=resources.unroll, remat=resources.remat, constrain=constrain)
 
         (_, nll), grads = jax.value_and_grad(loss, has_aux=True)(params)
-        params, adam = inner_update(config.inner, grads, adam, params, rate)
-        return params, adam, nll
+        stepped = inner_update(config.inner, grads, adam, params, inner["rate"])
+        if config.sync is not None and config.sync.frozen:
+            stepped = keep_frozen(stepped, (params, adam), inner["layers"], inner["embed"])
+        return *stepped, nll
 
     return drjax.map_fn(step, (params, adam, tokens), mesh=mesh)
 
 
-def _outer_gradient(mesh: Mesh, params: Tree, outer: wire.Rows, ids: jax.Array, kind: tuple[int, bool]) -> wire.Rows:
-    """Δ_m = outer copy - the replica's copy (line 15), (M, ...)."""
+def keep_frozen(new: Tree, old: Tree, layers: jax.Array, embed: jax.Array) -> Tree:
+    """FedPart: what doesn't learn now keeps its parameters and moments (no update, no decay).
+
+    `layers` (L,) and `embed` () say what learns; leaves are told by their group, and the Adam count,
+    which has none, goes on.
+    """
+
+    def choose(path: tuple[Any, ...], new: jax.Array, old: jax.Array) -> jax.Array:
+        groups = {str(k.key) for k in path if isinstance(k, jax.tree_util.DictKey)}
+        if "embed" in groups:
+            return jnp.where(embed, new, old)
+        if "layers" in groups:
+            return jnp.where(layers.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+        return new
+
+    return jax.tree.map_with_path(choose, new, old)
+
+
+def _encoded(config: RunConfig, mesh: Mesh, params: Tree, action: Action, outer: wire.Rows, given: Any) -> wire.Rows:
+    """Δ_m = outer copy - the replica's copy (line 15), as bytes: u8 (M, ..., row bytes)."""
+    codec = _sync(config).codec
     outer_M = jax.tree.map(lambda x: drjax.broadcast(x, mesh=mesh), outer)
-    return drjax.map_fn(lambda p, o: jax.tree.map(jnp.subtract, o, take(p, ids, kind)), (params, outer_M), mesh=mesh)
+    replicas_M = jnp.arange(config.replicas, dtype=jnp.int32)
+
+    def encode(params: Tree, outer: wire.Rows, replica: jax.Array) -> wire.Rows:
+        delta = jax.tree.map(jnp.subtract, outer, take(params, given["ids"], action.kind))
+        return wire.encode_rows(delta, codec, config.seed, given["taken"], replica)
+
+    return drjax.map_fn(encode, (params, outer_M, replicas_M), mesh=mesh)
 
 
 def _before(config: RunConfig, mesh: Mesh, params: Tree, action: Action, own: Any, given: Any) -> Any:
@@ -160,8 +129,7 @@ def _before(config: RunConfig, mesh: Mesh, params: Tree, action: Action, own: An
         return None
     codec = _sync(config).codec
     if action.send:
-        outer = own.get("outer", given.get("outer"))
-        codes = wire.encode_rows(_outer_gradient(mesh, params, outer, given["ids"], action.kind), codec)
+        codes = _encoded(config, mesh, params, action, _outer(action, own, given), given)
         shapes = fragment_shapes(config.model, *action.kind)
         size = wire.inbox_shape(shapes, codec, mesh, config.replicas, action.parts)
         inbox = None if action.parts == 1 else jnp.zeros(size, jnp.uint8)
@@ -173,26 +141,61 @@ def _before(config: RunConfig, mesh: Mesh, params: Tree, action: Action, own: An
 
 def _after(config: RunConfig, mesh: Mesh, params: Tree, action: Action, own: Any, given: Any, flight: Any):
     """What follows the inner step: synchronise (τ = 0), apply the outer update, mix it in (lines 18-21)."""
-    sync, out = _sync(config), {}
-    outer = own.get("outer", given.get("outer"))
+    out = {}
+    outer = _outer(action, own, given)
     if action.keeps_flight:
         out |= {"codes": flight[0], "inbox": flight[1]}
     if action.sync:
-        codes = wire.encode_rows(_outer_gradient(mesh, params, outer, given["ids"], action.kind), sync.codec)
+        codes = _encoded(config, mesh, params, action, outer, given)
         flight = codes, wire.move(codes, None, jnp.int32(0), 1, mesh)
     if action.sync or action.apply:
-        shapes = fragment_shapes(config.model, *action.kind)
-        delta_M = wire.unpack(flight[1], shapes, sync.codec, mesh)
-        delta = jax.tree.map(lambda x: jnp.mean(x, axis=0), delta_M)  # float32: the accumulation of §2.4
-        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(delta)]))
-        stepped, momentum = outer_update(sync.outer, outer, own["momentum"], delta)
-        outer, momentum = jax.tree.map(
-            lambda new, old: jnp.where(finite, new, old), (stepped, momentum), (outer, own["momentum"])
-        )
-        out |= {"outer": outer, "momentum": momentum, "finite": finite}
+        out |= _apply(config, mesh, action, outer, own["momentum"], flight[1], given["taken"])
+        outer = out["outer"]
     if action.mix:
         params = _mix(mesh, params, outer, given, action.kind)
     return params, out
+
+
+def _outer(action: Action, own: Any, given: Any) -> wire.Rows | None:
+    """The fragment's outer copy: owned where it is updated, given where it is only read."""
+    return own["outer"] if action.apply or action.sync else given.get("outer")
+
+
+def _apply(
+    config: RunConfig, mesh: Mesh, action: Action, outer: Any, momentum: Any, inbox: jax.Array, taken: jax.Array
+) -> dict[str, Any]:
+    """OuterOpt on the replicas' mean outer gradient (lines 19-20), accumulated in float32 (§2.4).
+
+    A gradient that isn't finite is not applied, and says so: every replica decodes the same bytes, so
+    all of them agree.
+    """
+    sync = _sync(config)
+    shapes = fragment_shapes(config.model, *action.kind)
+    delta_M = wire.unpack(inbox, shapes, sync.codec, mesh, config.seed, taken)
+    delta = {name: merge(rows, sync.codec) for name, rows in delta_M.items()}
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(delta)]))
+    stepped = outer_update(sync.outer, outer, momentum, delta)
+    outer, momentum = jax.tree.map(lambda new, old: jnp.where(finite, new, old), stepped, (outer, momentum))
+    return {"outer": outer, "momentum": momentum, "finite": finite, "gram": gram(delta_M)}
+
+
+def gram(delta_M: wire.Rows) -> dict[str, jax.Array]:
+    """Inner products between the replicas' outer gradients: `layers` (k, M, M) and `embed` (M, M), float32.
+
+    Cosine similarities and norms (Figures 17 and 18) follow on the host. The gradients are the decoded
+    ones, which every replica has.
+    """
+    groups: dict[str, jax.Array] = {}
+    for name, rows in delta_M.items():
+        group = name.split("/")[0]
+        if group == "layers":
+            flat = rows.reshape(*rows.shape[:2], -1)
+            products = jnp.einsum("mkc,nkc->kmn", flat, flat)
+        else:
+            flat = rows.reshape(rows.shape[0], -1)
+            products = jnp.einsum("mc,nc->mn", flat, flat)
+        groups[group] = groups[group] + products if group in groups else products
+    return groups
 
 
 def _mix(mesh: Mesh, params: Tree, outer: wire.Rows, given: Any, kind: tuple[int, bool]) -> Tree:

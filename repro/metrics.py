@@ -33,6 +33,7 @@ class MetricsLog:
     def close_part(self, step: int) -> None:
         """Write the rows up to `step` as one part, atomically; UserError when the disk is full."""
         if not self._rows:
+            self._start = step
             return
         path = self._folder / f"part-{self._start + 1:09d}-{step:09d}.parquet"
         part = path.with_suffix(".writing")

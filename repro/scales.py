@@ -22,7 +22,7 @@ MINI_LADDER = {
 }
 MINI_VOCAB, MINI_SEQ, MINI_BATCH = 1_024, 128, 8
 # Peak rates chosen by experiments/tuning.py (results in data/results/tuning.json, which a test compares).
-MINI_LEARNING_RATE = {"data-parallel": 1e-2, "diloco": 1e-2, "streaming": 1e-2}
+MINI_LEARNING_RATE = {"data-parallel": 2.0**-5, "diloco": 2.0**-6, "streaming": 2.0**-6}
 
 
 def at_scale(config: RunConfig, scale: str) -> RunConfig | None:

@@ -84,6 +84,12 @@ def _due_table(sync: SyncConfig, fragments: int):
     return due
 
 
+def learning(sync: SyncConfig, fragments: int, step: int) -> tuple[int, ...]:
+    """FedPart: the fragments that take the inner update of `step`: those due at the next sync, at `step` or later."""
+    due = _due_table(sync, fragments)
+    return next(found for t in range(step, step + 2 * sync.every + 1) if (found := due(t)))
+
+
 def sync_steps(sync: SyncConfig, fragments: int, fragment: int, steps: int) -> range:
     """The steps, up to `steps`, after which `fragment` is sent."""
     first = next((t for t in range(1, 2 * sync.every + 1) if is_due(sync, fragments, fragment, t)), steps + 1)

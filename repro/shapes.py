@@ -11,6 +11,12 @@ from math import prod
 from repro.config import ModelConfig
 
 Shapes = dict[str, dict[str, tuple[int, ...]]]
+# The order of leaves that random masks are keyed by.
+LEAVES = tuple(
+    [f"embed/{leaf}" for leaf in ("tokens", "positions", "final_norm")]
+    + [f"layers/{leaf}" for leaf in ("attn_norm", "query", "key", "value", "query_norm", "key_norm", "output")]
+    + [f"layers/{leaf}" for leaf in ("mlp_norm", "up", "down")]
+)
 
 
 def parameter_shapes(model: ModelConfig) -> Shapes:

@@ -5,20 +5,32 @@ step, with the output shardings pinned to the input ones (else the second call w
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from repro.diloco import Action, Involved, build_program, involved
+from repro.actions import Action, Involved, involved
+from repro.diloco import build_program
 from repro.fragments import Fragment
 from repro.mesh import batch_sharding, per_replica, whole
 from repro.optim import learning_rate
-from repro.schedule import events
+from repro.schedule import learning
 from repro.state import Layout, TrainState
 
 Key = tuple[Action, ...]
+
+
+@dataclass(frozen=True)
+class Sync:
+    """An outer update, still on the device: when its gradient was taken, whether it was finite and applied,
+    and the replicas' inner products."""
+
+    taken: int
+    finite: jax.Array
+    gram: dict[str, jax.Array]
 
 
 class Stepper:
@@ -34,7 +46,7 @@ class Stepper:
         config, cut = self.layout.config, self.layout.fragments
         if config.sync is None:
             return ()
-        return involved(config.sync, cut, config.replicas, events(config.sync, len(cut), config.replicas, step))
+        return involved(config.sync, cut, config.replicas, step)
 
     def programs(self, first: int, last: int) -> Iterator[Key]:
         """The distinct programs of steps first..last, in the order of their first use."""
@@ -59,7 +71,7 @@ class Stepper:
         tokens = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=batch_sharding(mesh))
         owned = tuple(self._owned_struct(a) for a in key)
         given = tuple(self._given_struct(a) for a in key)
-        inputs = (self._params, self._adam, tokens, self._scalar(jnp.float32), owned, given)
+        inputs = (self._params, self._adam, tokens, self._inner_struct(), owned, given)
         outs = tuple(self._out_shardings(a) for a in key)
         kept = jax.tree.map(lambda s: s.sharding, (self._params, self._adam))
         program = jax.jit(
@@ -69,25 +81,44 @@ class Stepper:
         )
         return program.lower(*inputs)
 
-    def __call__(self, state: TrainState, tokens: jax.Array) -> tuple[jax.Array, dict[int, jax.Array]]:
-        """Run the next step in place: (loss of each replica (M,), fragment -> whether its update was finite)."""
-        config, step = self.layout.config, state.step + 1
+    def __call__(self, state: TrainState, tokens: jax.Array) -> tuple[jax.Array, dict[int, Sync]]:
+        """Run the next step in place: the loss of each replica (M,), and what was applied, by fragment."""
+        step = state.step + 1
         items = self.involved(step)
         owned = tuple(self._owned(state, item) for item in items)
         given = tuple(self._given(state, item) for item in items)
-        rate = np.float32(learning_rate(config.inner, step, config.steps))
+        inner = self._inner(step)
         compiled = self.compile(tuple(item.action for item in items))
-        state.params, state.adam, loss_M, outs = compiled(state.params, state.adam, tokens, rate, owned, given)
-        finite = {}
+        state.params, state.adam, loss_M, outs = compiled(state.params, state.adam, tokens, inner, owned, given)
+        applied = {}
         for item, out in zip(items, outs, strict=True):
             p = item.fragment
             if "finite" in out:
                 state.outer[p] = {"params": out["outer"], "momentum": out["momentum"]}
-                finite[p] = out["finite"]
+                applied[p] = Sync(item.taken, out["finite"], out["gram"])
             if item.action.keeps_flight:
                 state.flight[p] = {"codes": out["codes"], "inbox": out["inbox"]}
         state.step = step
-        return loss_M, finite
+        return loss_M, applied
+
+    def _inner(self, step: int) -> dict[str, Any]:
+        """The traced values of the inner step: its rate, and what learns where FedPart freezes the rest."""
+        config = self.layout.config
+        values: dict[str, Any] = {"rate": np.float32(learning_rate(config.inner, step, config.steps))}
+        if config.sync is not None and config.sync.frozen:
+            fragments = self.layout.fragments
+            now = [fragments[p] for p in learning(config.sync, len(fragments), step)]
+            values["layers"] = np.isin(np.arange(config.model.layers), [i for f in now for i in f.layers])
+            values["embed"] = np.bool_(any(f.embed for f in now))
+        return values
+
+    def _inner_struct(self) -> dict[str, Any]:
+        config = self.layout.config
+        struct: dict[str, Any] = {"rate": self._scalar(jnp.float32)}
+        if config.sync is not None and config.sync.frozen:
+            layers = jax.ShapeDtypeStruct((config.model.layers,), jnp.bool_, sharding=whole(self.layout.mesh))
+            struct |= {"layers": layers, "embed": self._scalar(jnp.bool_)}
+        return struct
 
     def _owned(self, state: TrainState, item: Involved) -> dict[str, Any]:
         """The buffers that the program of `item` takes over (donated)."""
@@ -101,7 +132,8 @@ class Stepper:
 
     def _given(self, state: TrainState, item: Involved) -> dict[str, Any]:
         action, fragment = item.action, self.layout.fragments[item.fragment]
-        given = {"ids": _ids(fragment), "part": np.int32(item.part), "keep": item.keep_M}
+        given = {"ids": _ids(fragment), "part": np.int32(item.part), "taken": np.int32(item.taken)}
+        given["keep"] = item.keep_M
         if (action.send or action.mix) and not (action.apply or action.sync):
             given["outer"] = state.outer[item.fragment]["params"]
         if action.lands:
@@ -127,7 +159,7 @@ class Stepper:
         layout, mesh = self.layout, self.layout.mesh
         keep = jax.ShapeDtypeStruct((layout.config.replicas,), jnp.float32, sharding=per_replica(mesh))
         ids = jax.ShapeDtypeStruct((action.kind[0],), jnp.int32, sharding=whole(mesh))
-        given = {"ids": ids, "part": self._scalar(jnp.int32), "keep": keep}
+        given = {"ids": ids, "part": self._scalar(jnp.int32), "taken": self._scalar(jnp.int32), "keep": keep}
         if (action.send or action.mix) and not (action.apply or action.sync):
             given["outer"] = layout.outer_struct(action.kind)
         if action.lands:
@@ -140,7 +172,8 @@ class Stepper:
             out |= jax.tree.map(lambda s: s.sharding, self._flight_struct(action))
         if action.apply or action.sync:
             outer = layout.outer_shardings(action.kind)
-            out |= {"outer": outer, "momentum": outer, "finite": whole(layout.mesh)}
+            gram = {g: whole(layout.mesh) for g in {n.split("/")[0] for n in outer}}
+            out |= {"outer": outer, "momentum": outer, "finite": whole(layout.mesh), "gram": gram}
         return out
 
     def _scalar(self, dtype: Any) -> jax.ShapeDtypeStruct:

@@ -2,7 +2,8 @@
 
     runs/<id>/config.json       what the run is, in full
               provenance.json   where and with what it ran, every attempt
-              metrics/*.parquet immutable parts, one a checkpoint interval
+              metrics/*.parquet immutable parts, one a checkpoint interval: a row a step
+              syncs/*.parquet   the same for outer gradients: cosine similarities and norms
               checkpoints/      the newest two
               summary.json      written last, atomically: its presence means finished
 
@@ -68,6 +69,11 @@ class RunFolder:
     def metrics(self) -> Path:
         """Where the parquet parts lie."""
         return self.path / "metrics"
+
+    @property
+    def syncs(self) -> Path:
+        """Where the parquet parts on outer gradients lie: cosine similarity and norms of each sync."""
+        return self.path / "syncs"
 
     @property
     def checkpoints(self) -> Path:

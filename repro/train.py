@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from repro import similarity
 from repro.checkpoint import Checkpoints, restored_or_none
 from repro.config import RunConfig
 from repro.data import Batches, TokenSet
@@ -24,7 +25,7 @@ from repro.optim import learning_rate
 from repro.resources import Resources
 from repro.shapes import parameter_count
 from repro.state import Layout, TrainState, start
-from repro.step import Stepper
+from repro.step import Stepper, Sync
 from repro.store import RunFolder
 from repro.validate import Validator
 
@@ -54,7 +55,7 @@ class _Fetched:
 
     step: int
     loss_M: jax.Array
-    finite: dict[int, jax.Array]
+    applied: dict[int, Sync]
 
 
 def train(
@@ -117,15 +118,16 @@ class _Loop:
         config = self.layout.config
         state = restored_or_none(self.checkpoints, self.layout) or start(self.layout)
         self.log = MetricsLog(self.folder.metrics, state.step)
+        self.syncs = MetricsLog(self.folder.syncs, state.step)
         self._compile(state.step)
         self.started, self.first_step, self.reported = time.monotonic(), state.step, 0.0
         pending: _Fetched | None = None
         for step in range(state.step + 1, config.steps + 1):
             tokens = self._tokens(step)
-            loss_M, finite = self.stepper(state, tokens)
+            loss_M, applied = self.stepper(state, tokens)
             if pending:
                 self._read(pending)
-            pending = _Fetched(step, loss_M, finite)
+            pending = _Fetched(step, loss_M, applied)
             validate = step % config.validation.every == 0 or step == config.steps
             stop = step < config.steps and stop_asked()
             if validate or stop or step % self.pace.checkpoint_every == 0 or step == config.steps:
@@ -153,12 +155,15 @@ class _Loop:
     def _read(self, fetched: _Fetched) -> dict[str, Any]:
         """Log one step; UserError when it ends the run."""
         config, step = self.layout.config, fetched.step
-        for p, finite in fetched.finite.items():
-            if not bool(finite):
+        for p, sync in fetched.applied.items():
+            if not bool(sync.finite):
                 raise UserError(
                     f"the outer gradient of fragment {p} ({self._fragment_name(p)}) applied at step {step} is not "
                     "finite: it was not applied; lower the learning rate, or look at the curve in metrics/."
                 )
+            products = {group: np.asarray(g) for group, g in sync.gram.items()}
+            for record in similarity.rows(step, sync.taken, p, self.layout.fragments[p], products):
+                self.syncs.add(record)
         losses = np.asarray(fetched.loss_M)
         if not np.isfinite(losses).all():
             raise UserError(f"the loss of step {step} is {losses.tolist()}: lower the learning rate.")
@@ -191,6 +196,7 @@ class _Loop:
 
     def _save(self, state: TrainState) -> None:
         self.log.close_part(state.step)
+        self.syncs.close_part(state.step)
         self.checkpoints.save(state)
 
     def _summary(self, state: TrainState) -> dict[str, Any]:

@@ -19,16 +19,26 @@ from jax.sharding import PartitionSpec as P
 from repro import payload
 from repro.compress import decode, encode
 from repro.config import CodecConfig
+from repro.dropping import drop_key
 from repro.mesh import FSDP, REPLICA, leaf_spec, replicated_leaf_spec
-from repro.shapes import is_norm
+from repro.shapes import LEAVES, is_norm
 
 Rows = dict[str, Any]  # "group/leaf" -> array
 LeafShapes = dict[str, tuple[int, ...]]  # "group/leaf" -> shape without the replica axis
 
 
-def encode_rows(delta_M: Rows, codec: CodecConfig) -> Rows:
-    """Each replica's outer gradient as bytes: f32 (M, ..., C) -> u8 (M, ..., row bytes)."""
-    return {name: encode(leaf, codec) for name, leaf in delta_M.items()}
+def encode_rows(delta: Rows, codec: CodecConfig, seed: int, taken: jax.Array, replica: jax.Array) -> Rows:
+    """One replica's outer gradient as bytes: f32 (..., C) -> u8 (..., row bytes), on the logical arrays."""
+    rows = {}
+    for name, leaf in delta.items():
+        rank = 1 if is_norm(name) else 2
+        rows[name] = encode(leaf, codec, key=_key(name, codec, seed, taken, replica), tensor_rank=rank)
+    return rows
+
+
+def _key(name: str, codec: CodecConfig, seed: int, taken: jax.Array, replica: jax.Array) -> jax.Array | None:
+    """The key of a leaf's random mask, the same where it is drawn to send and to receive."""
+    return drop_key(seed, taken, replica, LEAVES.index(name)) if codec.drop in payload.RANDOM_DROPS else None
 
 
 def part_bytes(shapes: LeafShapes, codec: CodecConfig, fsdp: int, parts: int) -> int:
@@ -93,17 +103,26 @@ def _pack(names: list[str], leaves: tuple[jax.Array, ...], mesh: Mesh) -> jax.Ar
     return jnp.concatenate(alone, axis=1)
 
 
-def unpack(inbox: jax.Array, shapes: LeafShapes, codec: CodecConfig, mesh: Mesh) -> Rows:
+def unpack(inbox: jax.Array, shapes: LeafShapes, codec: CodecConfig, mesh: Mesh, seed: int, taken: jax.Array) -> Rows:
     """All replicas' outer gradients, decoded to float32 (M, ..., C), held by every replica."""
     names = sorted(shapes)
     out_specs = tuple(replicated_leaf_spec(n, len(shapes[n]) + 1) for n in names)
 
-    def split(local_inbox: jax.Array) -> tuple[jax.Array, ...]:
+    def split(local_inbox: jax.Array, taken: jax.Array) -> tuple[jax.Array, ...]:
         leaves = _cut(local_inbox, names, shapes, codec, mesh.shape[FSDP])
-        return tuple(decode(leaves[n], codec, shapes[n][-1]) for n in names)
+        return tuple(_decode(n, leaves[n], shapes[n][-1], codec, seed, taken) for n in names)
 
-    rows = jax.shard_map(split, mesh=mesh, in_specs=(INBOX_SPEC,), out_specs=out_specs, check_vma=False)(inbox)
-    return dict(zip(names, rows, strict=True))
+    whole = jax.shard_map(split, mesh=mesh, in_specs=(INBOX_SPEC, P()), out_specs=out_specs, check_vma=False)
+    return dict(zip(names, whole(inbox, taken), strict=True))
+
+
+def _decode(name: str, rows_M: jax.Array, columns: int, codec: CodecConfig, seed: int, taken: jax.Array) -> jax.Array:
+    axis = None if is_norm(name) else FSDP
+
+    def one(rows: jax.Array, replica: jax.Array) -> jax.Array:
+        return decode(rows, codec, columns, key=_key(name, codec, seed, taken, replica), axis_name=axis)
+
+    return jax.vmap(one)(rows_M, jnp.arange(rows_M.shape[0], dtype=jnp.int32))
 
 
 def _cut(vector: jax.Array, names: list[str], shapes: LeafShapes, codec: CodecConfig, fsdp: int) -> Rows:

@@ -12,7 +12,7 @@ import rig
 import tiny
 
 from repro.config import RunConfig
-from repro.data import open_tokens
+from repro.data import Batches, open_tokens
 from repro.errors import UserError
 from repro.metrics import read_metrics
 from repro.resources import local_resources
@@ -62,7 +62,6 @@ def test_a_run_leaves_its_curve_and_summary(tmp_path: Path, smoke_tokens: Path) 
     assert [s for s, x in zip(curve["step"], curve["validation_loss"], strict=True) if x is not None] == [
         s for s in curve["step"] if s % every == 0 or s == DILOCO.steps
     ]
-    # Step 15 ended with a full synchronisation of the whole model; one step later the replicas differ.
     assert curve["loss_0"] != curve["loss_1"]
     assert summary["validation_loss"] == summary["validation_losses"]["outer"] == curve["validation_loss"][-1]
     assert summary["tokens"] == DILOCO.tokens == DILOCO.steps * 4 * 8
@@ -110,8 +109,6 @@ def test_the_default_placement(config: RunConfig, devices: int, mesh: tuple[int,
 
 
 def test_all_methods_see_the_same_examples(smoke_tokens: Path) -> None:
-    from repro.data import Batches
-
     tokens = open_tokens(smoke_tokens)
     one, two = (Batches(tokens, 8, 4, replicas, seed=0) for replicas in (1, 2))
     for step in range(3):

@@ -4,7 +4,6 @@ Stages: packages → passages → documents (no repetition, nothing of the evalu
 """
 
 import hashlib
-import io
 import os
 from collections import Counter
 from pathlib import Path
@@ -19,10 +18,8 @@ from repro.prepare.packages import fetch_packages
 from repro.prepare.parts import PARTS, evaluation_items
 from repro.prepare.progress import Progress
 from repro.prepare.recipes import PINS, MiniRecipe
-from repro.prepare.shards import Document, split_documents, write_atomically, write_manifest, write_shards
-
-_MODEL = "tokenizer.model"
-_PAD, _EOS, _BOS, _UNK = 0, 1, 2, 3
+from repro.prepare.shards import Document, split_documents, write_manifest, write_shards
+from repro.prepare.tokenizer import BOS, EOS, MODEL, PAD, UNK, store_model, train_pieces
 
 
 def build(recipe: MiniRecipe, folder: Path, cache: Path, progress: Progress) -> None:
@@ -35,7 +32,7 @@ def build(recipe: MiniRecipe, folder: Path, cache: Path, progress: Progress) -> 
     progress("tokenizer", 0, 1)
     tokenizer = _tokenizer(folder, splits["train"], recipe)
     progress("tokenizer", 1, 1)
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / _MODEL))
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / MODEL))
     threads = os.cpu_count() or 1
 
     def encode(texts: list[str]) -> list[np.ndarray]:
@@ -107,29 +104,11 @@ def select_documents(
 
 def _tokenizer(folder: Path, train: list[Document], recipe: MiniRecipe) -> Tokenizer:
     """Byte-pair pieces from the first training documents; text kept as it is, unknown letters as bytes."""
-    path = folder / _MODEL
+    path = folder / MODEL
     if not path.is_file():
-        model = io.BytesIO()
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(_sample(train, recipe.tokenizer_bytes)),
-            model_writer=model,
-            model_type="bpe",
-            vocab_size=recipe.vocab,
-            byte_fallback=True,
-            character_coverage=0.9995,
-            normalization_rule_name="identity",
-            remove_extra_whitespaces=False,
-            max_sentence_length=1 << 20,
-            pad_id=_PAD,
-            eos_id=_EOS,
-            bos_id=_BOS,
-            unk_id=_UNK,
-            num_threads=1,
-            minloglevel=2,
-        )
-        write_atomically(path, model.getvalue())
+        store_model(folder, train_pieces(_sample(train, recipe.tokenizer_bytes), recipe.vocab, "the mini corpus"))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Tokenizer("sentencepiece", _MODEL, digest, recipe.vocab, unk=_UNK, bos=_BOS, eos=_EOS, pad=_PAD)
+    return Tokenizer("sentencepiece", MODEL, digest, recipe.vocab, unk=UNK, bos=BOS, eos=EOS, pad=PAD)
 
 
 def _sample(documents: list[Document], size: int) -> list[str]:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,21 @@ class Document:
 
 def split_documents(documents: Iterable[Document], seed: int, validation_per_mille: int) -> dict[str, list[Document]]:
     """Both splits in the order of a seeded hash of the text, which alone decides the place and the split."""
-    key = seed.to_bytes(8, "little")
-    keyed = {hashlib.blake2b(doc.text.encode(), digest_size=16, key=key).digest(): doc for doc in documents}
+    keyed = {text_digest(doc.text, seed): doc for doc in documents}
     splits: dict[str, list[Document]] = {split: [] for split in SPLITS}
     for digest in sorted(keyed):
-        held_out = int.from_bytes(digest[8:], "little") % 1000 < validation_per_mille
-        splits["validation" if held_out else "train"].append(keyed[digest])
+        splits["validation" if is_held_out(digest, validation_per_mille) else "train"].append(keyed[digest])
     return splits
+
+
+def text_digest(text: str, seed: int) -> bytes:
+    """The seeded hash of a text: its first half gives the place, its second the split."""
+    return hashlib.blake2b(text.encode(), digest_size=16, key=seed.to_bytes(8, "little")).digest()
+
+
+def is_held_out(digest: bytes, validation_per_mille: int) -> bool:
+    """Whether the text with this digest belongs to the validation split."""
+    return int.from_bytes(digest[8:], "little") % 1000 < validation_per_mille
 
 
 def write_shards(
@@ -61,12 +69,12 @@ def write_shards(
         record = _finished(folder, name, unit, tokenizer) or _write_unit(folder, name, unit, encode, tokenizer)
         records[split].append(record)
     progress("tokens", len(units), len(units))
-    return {split: _summary(records[split]) for split in SPLITS}
+    return {split: summary(records[split]) for split in SPLITS}
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     """Close the folder: after this it is prepared, and the records of its units are gone."""
-    write_atomically(folder / MANIFEST, _json({"format": FORMAT_VERSION, **manifest}))
+    write_atomically(folder / MANIFEST, as_json({"format": FORMAT_VERSION, **manifest}))
     for record in folder.glob("*.record.json"):
         record.unlink()
 
@@ -103,10 +111,10 @@ def _write_unit(folder: Path, name: str, unit: list[Document], encode: Encode, t
         parts.setdefault(document.part, Counter()).update(
             documents=1, tokens=len(ids) + 1, bytes=len(document.text.encode())
         )
-    shard = Shard(file=f"{name}.bin", sha256=hashlib.sha256(content).hexdigest(), **_total(parts))
+    shard = Shard(file=f"{name}.bin", sha256=hashlib.sha256(content).hexdigest(), **total(parts))
     record = {"shard": asdict(shard), "parts": parts, "unit": _unit_digest(unit, tokenizer)}
     write_atomically(folder / shard.file, content)
-    write_atomically(folder / f"{name}.record.json", _json(record))
+    write_atomically(folder / f"{name}.record.json", as_json(record))
     return record
 
 
@@ -126,21 +134,24 @@ def _unit_digest(unit: list[Document], tokenizer: Tokenizer) -> str:
     return digest.hexdigest()
 
 
-def _summary(records: list[dict[str, Any]]) -> dict[str, Any]:
+def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the manifest says of a split, from the records (shard, parts) of its units in order."""
     parts: dict[str, Counter[str]] = {}
     for record in records:
         for part, counts in record["parts"].items():
             parts.setdefault(part, Counter()).update(counts)
     return {
-        **_total(parts),
+        **total(parts),
         "parts": parts,
         "shards": [record["shard"] for record in records],
     }
 
 
-def _total(parts: dict[str, Counter[str]]) -> dict[str, int]:
+def total(parts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """The counts of all parts together."""
     return {count: sum(part[count] for part in parts.values()) for count in ("documents", "tokens", "bytes")}
 
 
-def _json(value: dict[str, Any]) -> bytes:
+def as_json(value: dict[str, Any]) -> bytes:
+    """How records and manifests are written: the same bytes for the same value."""
     return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
