@@ -60,6 +60,8 @@ def build_program(config: RunConfig, resources: Resources, mesh: Mesh, actions: 
 
     @drjax.program(placements={REPLICA: config.replicas})
     def program(params: Tree, adam: Tree, tokens: jax.Array, inner: Any, owned: Any, given: Any):
+        if resources.outer_on_host:
+            owned, given = on_device(owned), on_device(given)
         flights = [_before(config, mesh, params, a, o, g) for a, o, g in zip(actions, owned, given, strict=True)]
         params, adam, loss_M = _inner(config, resources, mesh, params, adam, tokens, inner)
         outs = []
@@ -69,6 +71,11 @@ def build_program(config: RunConfig, resources: Resources, mesh: Mesh, actions: 
         return params, adam, loss_M, tuple(outs)
 
     return program
+
+
+def on_device(tree: Tree) -> Tree:
+    """From pinned host memory, where it lies there, to the device: only what a program names (§2.5)."""
+    return jax.tree.map(lambda x: jax.device_put(x, jax.memory.Space.Device), tree)
 
 
 def _inner(config: RunConfig, resources: Resources, mesh: Mesh, params: Tree, adam: Tree, tokens: Any, inner: Any):

@@ -18,6 +18,7 @@ class Resources:
     data: int = 1  # batch split without parameter sharding (slices of a data-parallel run)
     fsdp: int = 1  # parameters sharded within a replica
     unroll: bool = True  # layers unrolled (fast on CPU) or scanned (fast to compile)
+    outer_on_host: bool = False  # outer parameters and momentum in pinned host memory (§2.5)
     remat: str = "none"  # none | dots | full: what the backward pass recomputes
 
     @property

@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding
 from repro import model as lm
 from repro import wire
 from repro.config import RunConfig
-from repro.diloco import take
+from repro.diloco import on_device, take
 from repro.fragments import Fragment, cut
 from repro.mesh import REPLICA, leaf_spec, make_mesh, tree_shardings
 from repro.optim import inner_direction
@@ -63,9 +63,10 @@ class Layout:
         return fragment_shapes(self.config.model, *kind)
 
     def outer_shardings(self, kind: tuple[int, bool]) -> dict[str, NamedSharding]:
-        """Sharding of the outer parameters, or the momentum, of a fragment."""
+        """Sharding of the outer parameters, or the momentum, of a fragment where they rest between updates."""
         shapes = self.fragment_shapes(kind)
-        return {n: NamedSharding(self.mesh, leaf_spec(n, len(s))) for n, s in shapes.items()}
+        memory = "pinned_host" if self.resources.outer_on_host else None
+        return {n: NamedSharding(self.mesh, leaf_spec(n, len(s)), memory_kind=memory) for n, s in shapes.items()}
 
     def outer_struct(self, kind: tuple[int, bool]) -> wire.Rows:
         """Abstract outer parameters, or momentum, of a fragment."""
@@ -147,4 +148,5 @@ def evaluated_parameters(layout: Layout, state: TrainState, which: str) -> Tree:
         return jax.tree.map(lambda x: x[0], state.params)
     if which == "average":
         return jax.tree.map(lambda x: jnp.mean(x, axis=0), state.params)
-    return assemble(layout, state.outer)
+    outer = on_device(state.outer) if layout.resources.outer_on_host else state.outer
+    return assemble(layout, outer)

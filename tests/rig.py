@@ -15,8 +15,8 @@ import oracle
 import tiny
 
 from repro import model as lm
+from repro.actions import Action
 from repro.config import ModelConfig, OuterConfig, RunConfig
-from repro.diloco import Action
 from repro.mesh import batch_sharding, tree_shardings
 from repro.optim import inner_direction
 from repro.resources import Resources
@@ -105,10 +105,10 @@ def drive(
     record(trace, state)
     for step in range(1, config.steps + 1):
         batch = tokens(config, step) if data is None else data(step)
-        loss, finite = stepper(state, jax.device_put(batch, batch_sharding(layout.mesh)))
+        loss, applied = stepper(state, jax.device_put(batch, batch_sharding(layout.mesh)))
         record(trace, state)
         trace.loss.append(np.asarray(loss))
-        trace.finite.append({p: bool(flag) for p, flag in finite.items()})
+        trace.finite.append({p: bool(sync.finite) for p, sync in applied.items()})
     return trace
 
 

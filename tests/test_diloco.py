@@ -217,9 +217,9 @@ def test_a_non_finite_outer_gradient_is_flagged_and_not_applied(codec: str, bad:
     query[1, 2, 3, 4] = bad  # in layer 2, which fragment 0 holds
     state.params["layers"]["query"] = jax.device_put(query, state.params["layers"]["query"].sharding)
     rig.record(trace, state)
-    _, finite = stepper(state, jax.device_put(rig.tokens(config, 5), batch_sharding(layout.mesh)))
+    _, applied = stepper(state, jax.device_put(rig.tokens(config, 5), batch_sharding(layout.mesh)))
     rig.record(trace, state)
-    assert {p: bool(flag) for p, flag in finite.items()} == {0: False}
+    assert {p: bool(sync.finite) for p, sync in applied.items()} == {0: False}
     for before, after in ((trace.outer[0], trace.outer[1]), (trace.momentum[0], trace.momentum[1])):
         for a, b in zip(before, after, strict=True):
             assert_same(a, b)

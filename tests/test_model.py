@@ -14,7 +14,7 @@ from repro.errors import UserError
 from repro.shapes import parameter_shapes
 
 MODEL = ModelConfig(
-    size="tiny", layers=3, ffn_width=48, heads=2, vocab=23, seq_len=9, compute_dtype="float32", z_loss=1e-2
+    size="tiny", layers=2, ffn_width=48, heads=2, vocab=23, seq_len=9, compute_dtype="float32", z_loss=1e-2
 )
 BFLOAT16 = dataclasses.replace(MODEL, compute_dtype="bfloat16")
 
@@ -207,7 +207,7 @@ def test_constrain_sees_the_stream_of_every_block_and_the_logits():
         seen.append(x.shape)
         return x
 
-    lm.nll(some_params(), some_tokens(), MODEL, constrain=record)
+    lm.nll(some_params(), jnp.asarray(some_tokens()), MODEL, constrain=record)
     stream, scores = (4, MODEL.seq_len, MODEL.width), (4, MODEL.seq_len, MODEL.vocab)
     assert {stream, scores} == set(seen)
     assert seen[-1] == scores

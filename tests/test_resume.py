@@ -1,5 +1,6 @@
 """A run that is cut goes on where it was: bitwise on one layout, to rounding on another, with codes in flight."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -64,7 +65,9 @@ def test_killed_and_run_again_ends_with_the_same_bits(
     layout = Layout.of(config, resources_of(config))
     assert bool(layout.in_flight(SAVED)) == (sync is IN_PARTS)
     arguments = [str(tmp_path / "cut"), str(smoke_tokens), config_text(config), str(SAVED), str(KILLED)]
-    cut = subprocess.run([sys.executable, cut_run.__file__, *arguments], capture_output=True, text=True)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    command = [sys.executable, cut_run.__file__, *arguments]
+    cut = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert cut.returncode == -signal.SIGKILL, cut.stderr
 
     whole = cut_run.run(config, layout.resources, tmp_path / "whole", smoke_tokens)

@@ -9,8 +9,9 @@ import pytest
 import rig
 import tiny
 
+from repro.actions import Action
 from repro.config import FragmentConfig, RunConfig
-from repro.diloco import Action, put, take
+from repro.diloco import put, take
 from repro.optim import learning_rate
 from repro.state import Layout, assemble, start
 

@@ -11,8 +11,8 @@ import rig
 import tiny
 
 from repro import wire
+from repro.actions import Action
 from repro.config import CodecConfig, SyncConfig
-from repro.diloco import Action
 from repro.errors import UserError
 from repro.mesh import make_mesh
 from repro.payload import fragment_bytes

@@ -1,9 +1,11 @@
 """How a preparation tells where it is: a callback of (stage, done, total), and the bar that shows it."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Progress = Callable[[str, int, int], None]
+LINE_SECONDS = 30.0  # between two lines where there is no terminal
 
 
 def quiet(stage: str, done: int, total: int) -> None:
@@ -12,14 +14,21 @@ def quiet(stage: str, done: int, total: int) -> None:
 
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """A bar on standard error, one line a stage, with the time left; pass what it yields as `progress`."""
+    """A bar on standard error, one line a stage, with the time left; pass what it yields as `progress`.
+
+    Where standard error is no terminal, a line now and then says the same.
+    """
     from rich.console import Console  # only a preparation that has work to do needs it
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
     tasks = {}
     columns = (TextColumn("{task.description:>12}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    with Bar(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _Lines(console.print)
+        return
+    with Bar(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
 
         def show(stage: str, done: int, total: int) -> None:
             if stage not in tasks:
@@ -27,3 +36,24 @@ def progress_bar() -> Iterator[Progress]:
             bar.update(tasks[stage], completed=done, total=total)
 
         yield show
+
+
+class _Lines:
+    """Progress as lines for a log: at most one in LINE_SECONDS, and the start of each stage."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._stage, self._next = "", 0.0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if stage != self._stage:
+            self._stage, self._start, self._base = stage, now, done
+        elif now < self._next:
+            return
+        self._next = now + LINE_SECONDS
+        left = ""
+        if done > self._base:
+            seconds = round((total - done) / (done - self._base) * (now - self._start))
+            left = f", {seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d} left"
+        self._write(f"{stage:>12} {100 * done // max(1, total):>3} %{left}")

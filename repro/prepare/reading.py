@@ -66,6 +66,14 @@ REASONS = {
 }
 
 
+class DamagedFile(UserError):
+    """A local file that can't be read through: nothing of it can be trusted."""
+
+
+class DamagedTransfer(TransferError):
+    """The same of a remote file."""
+
+
 class Reader:
     """The documents of one file; `fraction` tells how far it is, `digest` and `size` its content once read through."""
 
@@ -135,8 +143,8 @@ class Reader:
 
     def _bad(self, error: Exception) -> Exception:
         if self.file.remote:  # sound in number of bytes, so a second transfer may help
-            return TransferError(f"its content is damaged after line {self._line} ({error})")
-        return UserError(
+            return DamagedTransfer(f"its content is damaged after line {self._line} ({error})")
+        return DamagedFile(
             f"{self.file.place} is damaged after line {self._line} ({str(error).rstrip('.')}): copy it again from its"
             " source, or take it out of the folder."
         )

@@ -4,11 +4,13 @@ A unit is a run of documents that becomes one shard. Its record lies beside it u
 so a run that was cut takes up at the first unit without one. Files appear under their name when complete.
 """
 
+import errno
 import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from repro.data import FORMAT_VERSION, MANIFEST, Shard, Tokenizer
+from repro.errors import UserError
 from repro.prepare.progress import Progress
 
 SPLITS = ("train", "validation")
@@ -87,6 +90,17 @@ def write_atomically(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
+
+
+@contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """A disk that is full or may not be written to becomes a UserError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+            raise
+        raise UserError(f"can't write {folder} ({error.strerror}): free space or choose another cache.") from error
 
 
 def _units(documents: list[Document], shard_bytes: int) -> list[list[Document]]:

@@ -193,5 +193,3 @@ def _reach(repository: str, revision: str) -> None:
         HfApi().dataset_info(repository, revision=revision, timeout=20)
     except httpx2.TransportError as error:
         raise TransferError(f"the hub can't be reached: {error}") from error
-
-
