@@ -4,7 +4,7 @@ Only what the oracle can't do without comes from `repro`: the gradient of the mo
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -16,7 +16,7 @@ import tiny
 
 from repro import model as lm
 from repro.actions import Action
-from repro.config import ModelConfig, OuterConfig, RunConfig
+from repro.config import ModelConfig, OuterConfig, RunConfig, SyncConfig
 from repro.mesh import batch_sharding, tree_shardings
 from repro.optim import inner_direction
 from repro.resources import Resources
@@ -41,11 +41,26 @@ class QuickStepper(Stepper):
     def compile(self, key: tuple[Action, ...]) -> Any:
         """The program of `key`, from an earlier run of the same static configuration where there was one."""
         c = self.layout.config
-        static = (c.sync.codec, c.sync.outer) if c.sync else None
-        name = (c.model, c.inner, c.replicas, c.batch, static, self.layout.resources, key)
+        name = (c.model, c.inner, c.replicas, c.batch, _static(c, key), self.layout.resources, key)
         if name not in _PROGRAMS:
             _PROGRAMS[name] = self.lower(key).compile(compiler_options=QUICK)
         return _PROGRAMS[name]
+
+
+def _static(config: RunConfig, key: tuple[Action, ...]) -> SyncConfig | None:
+    """What of the synchronisation a program is made from: the schedule and α reach it as arguments."""
+    sync = config.sync
+    if sync is None or (not key and not sync.frozen):
+        return None
+    schedule = tiny.synced()
+    return replace(
+        sync,
+        every=schedule.every,
+        delays=schedule.delays,
+        mix=schedule.mix,
+        fragments=schedule.fragments,
+        offset_sign=schedule.offset_sign,
+    )
 
 
 def first_parameters(model: ModelConfig = tiny.MODEL, seed: int = 0) -> oracle.Tree:

@@ -103,7 +103,7 @@ def test_the_other_sign_of_the_offsets_is_a_config_away() -> None:
 
 
 COMPRESSED = {
-    "overlapped": tiny.synced(every=4, delays=(1,), codec="e3m0"),
+    "overlapped": tiny.synced(every=4, delays=(1,), fragments=tiny.WHOLE, codec="e3m0"),
     "in-parts-and-late": tiny.synced(every=6, delays=(2, 3), fragments=tiny.MERGED, codec="e3m0"),
 }
 
