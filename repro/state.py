@@ -123,7 +123,7 @@ def start(layout: Layout) -> TrainState:
 
 
 def _start_outer(layout: Layout, params: Tree, fragment: Fragment) -> dict[str, wire.Rows]:
-    ids = np.array(fragment.layers, np.int32)
+    ids = jnp.array(fragment.layers, jnp.int32)
     shardings = layout.outer_shardings(fragment.kind)
 
     def first(params: Tree) -> dict[str, wire.Rows]:

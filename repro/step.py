@@ -48,11 +48,15 @@ class Stepper:
             return ()
         return involved(config.sync, cut, config.replicas, step)
 
+    def key(self, step: int) -> Key:
+        """Which program runs `step`."""
+        return tuple(item.action for item in self.involved(step))
+
     def programs(self, first: int, last: int) -> Iterator[Key]:
         """The distinct programs of steps first..last, in the order of their first use."""
         seen: set[Key] = set()
         for step in range(first, last + 1):
-            key = tuple(item.action for item in self.involved(step))
+            key = self.key(step)
             if key not in seen:
                 seen.add(key)
                 yield key
@@ -159,7 +163,7 @@ class Stepper:
         layout, mesh = self.layout, self.layout.mesh
         keep = jax.ShapeDtypeStruct((layout.config.replicas,), jnp.float32, sharding=per_replica(mesh))
         ids = jax.ShapeDtypeStruct((action.kind[0],), jnp.int32, sharding=whole(mesh))
-        given = {"ids": ids, "part": self._scalar(jnp.int32), "taken": self._scalar(jnp.int32), "keep": keep}
+        given: dict[str, Any] = {"ids": ids, "part": self._scalar(jnp.int32), "taken": self._scalar(jnp.int32), "keep": keep}
         if (action.send or action.mix) and not (action.apply or action.sync):
             given["outer"] = layout.outer_struct(action.kind)
         if action.lands:

@@ -71,6 +71,7 @@ def move(codes_M: Rows, inbox: jax.Array | None, part: jax.Array, parts: int, me
     if parts == 1:
         gather = run(lambda *leaves: _gather(_pack(names, leaves, mesh)), in_specs=specs)
         return gather(*(codes_M[n] for n in names))
+    assert inbox is not None  # only what arrives in one part needs no buffer to collect it
 
     def gather_part(inbox: jax.Array, part: jax.Array, *leaves: jax.Array) -> jax.Array:
         vector = _pack(names, leaves, mesh)
