@@ -9,6 +9,8 @@ import hashlib
 import itertools
 import json
 import math
+import os
+import resource
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +23,7 @@ from repro.errors import UserError
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
-MAPPED_SHARDS = 256  # a mapped file holds a descriptor, of which a process has about a thousand
+FEW_SHARDS = 128  # a mapped file holds a descriptor, of which a process may have a thousand: so many ask for no more
 BLOCK = 4096  # permuted window indices computed at once, so that small batches don't pay for small arrays
 
 
@@ -67,7 +69,7 @@ class TokenSet:
         self.documents = sum(shard.documents for shard in self.shards)
         self.text_bytes = sum(shard.bytes for shard in self.shards)
         self._starts = [0, *itertools.accumulate(shard.tokens for shard in self.shards)]
-        self._map = lru_cache(maxsize=MAPPED_SHARDS)(self._map_shard)
+        self._maps: dict[int, np.ndarray] | None = {} if may_map(len(self.shards)) else None
         for shard in self.shards:
             _check_size(self, shard)
 
@@ -87,7 +89,7 @@ class TokenSet:
         """Fill the vector `out` with the tokens from `start` on."""
         index = bisect_right(self._starts, start) - 1
         offset = start - self._starts[index]
-        part = self._map(index)[offset : offset + len(out)]
+        part = self._part(index, offset, len(out))
         if len(part) == len(out):
             out[:] = part
         else:  # the shard ends here: go on in the next
@@ -126,8 +128,29 @@ class TokenSet:
         if self.tokenizer.file and file_sha256(self.folder / self.tokenizer.file) != self.tokenizer.sha256:
             raise _damaged(self, self.tokenizer.file, "its checksum differs from the manifest's")
 
-    def _map_shard(self, index: int) -> np.ndarray:
-        return np.memmap(self.folder / self.shards[index].file, self.tokenizer.dtype, "r").view(np.ndarray)
+    def _part(self, index: int, offset: int, count: int) -> np.ndarray:
+        """At most `count` tokens of one shard from `offset` on."""
+        path, dtype = self.folder / self.shards[index].file, self.tokenizer.dtype
+        if self._maps is not None:
+            if index not in self._maps:
+                self._maps[index] = np.memmap(path, dtype, "r").view(np.ndarray)
+            return self._maps[index][offset : offset + count]
+        descriptor = os.open(path, os.O_RDONLY)  # quicker for one window than to map the file
+        try:
+            return np.frombuffer(os.pread(descriptor, count * dtype.itemsize, offset * dtype.itemsize), dtype)
+        finally:
+            os.close(descriptor)
+
+
+def may_map(shards: int) -> bool:
+    """Whether so many more files may stay mapped: raises this process's limit of descriptors where that is allowed."""
+    if shards <= FEW_SHARDS:
+        return True
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft + shards > hard:
+        return False
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft + shards, hard))
+    return True
 
 
 def open_tokens(folder: Path, split: str = "train") -> TokenSet:

@@ -3,12 +3,14 @@
 import hashlib
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from repro import data
 from repro.data import BLOCK, Batches, open_tokens, permute
 from repro.errors import UserError
 
@@ -64,6 +66,31 @@ def test_shards_read_as_one_sequence(counting):
     assert counting.read(0, 3).dtype == np.int32
     with pytest.raises(IndexError):
         counting.read(998, 3)
+
+
+def test_more_shards_than_may_stay_open_read_the_same(tmp_path, monkeypatch):
+    places = np.arange(1000)
+    folder = write_tokens(tmp_path / "t", np.split(places, range(7, 1000, 7)))
+    monkeypatch.setattr(data, "may_map", lambda shards: shards < 143)
+    tokens = open_tokens(folder)
+    assert len(tokens.shards) == 143
+    descriptors = len([*Path("/proc/self/fd").iterdir()])
+    np.testing.assert_array_equal(tokens.read(0, 1000), places)
+    np.testing.assert_array_equal(tokens.windows(99, 0, 10)[:, 1:].ravel(), places[1:991])
+    assert len([*Path("/proc/self/fd").iterdir()]) == descriptors
+    monkeypatch.setattr(data, "may_map", lambda shards: True)
+    mapped = open_tokens(folder)
+    np.testing.assert_array_equal(mapped.read(0, 1000), places)
+    assert len([*Path("/proc/self/fd").iterdir()]) == descriptors + 143
+
+
+def test_the_limit_of_descriptors_is_raised_by_what_is_needed_if_it_may(monkeypatch):
+    limits = []
+    monkeypatch.setattr(data.resource, "getrlimit", lambda _: (1_024, 4_000))
+    monkeypatch.setattr(data.resource, "setrlimit", lambda _, new: limits.append(new))
+    assert data.may_map(128) and not limits
+    assert data.may_map(2_976) and limits == [(4_000, 4_000)]
+    assert not data.may_map(2_977) and len(limits) == 1
 
 
 def test_large_vocabularies_are_32_bits_wide(tmp_path):

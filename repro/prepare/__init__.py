@@ -1,11 +1,11 @@
 """From text to token folders, once: `prepare` is what the command line calls, `token_folder` says where.
 
 A folder is finished when its manifest.json exists. Everything is a pure function of the recipe, which is part
-of the folder's name, so a run that was cut goes on, and running it again gives the same bytes. This module
+of the folder's name, so a run that was cut goes on, and running it again gives the same bytes. C4 and Dolma are
+made by repro.prepare.text alone: too large to begin unasked, they are only looked up here. This module
 stays light: what reads packages and trains tokenizers is imported only when there is something to build.
 """
 
-import errno
 import fcntl
 import shutil
 from collections.abc import Iterator
@@ -14,15 +14,24 @@ from pathlib import Path
 
 from repro.data import MANIFEST
 from repro.errors import UserError
+from repro.prepare.folders import prepared_folder
 from repro.prepare.progress import Progress, quiet
 from repro.prepare.recipes import MiniRecipe, SmokeRecipe
+from repro.prepare.shards import writing_to
 
-CORPORA = ("mini", "smoke")
+CORPORA = ("mini", "smoke", "c4", "dolma")
+TEXT_CORPORA = ("c4", "dolma")
+TEXT_VOCAB = 32_000  # Table 2
 _FREE_BYTES = {"mini": 1_000_000_000, "smoke": 10_000_000}
 
 
 def token_folder(corpus: str, cache: Path, *, vocab: int | None = None) -> Path:
-    """Where the tokens of a corpus lie (or will lie): corpus, vocabulary and a digest of the whole recipe."""
+    """Where the tokens of a corpus lie (or will lie): corpus, vocabulary and a digest of the whole recipe.
+
+    Of C4 and Dolma, which have many recipes, the folder prepared last with this vocabulary.
+    """
+    if corpus in TEXT_CORPORA:
+        return prepared_folder(cache, corpus, TEXT_VOCAB if vocab is None else vocab)
     recipe = _recipe(corpus, vocab)
     return cache / "tokens" / f"{corpus}-{recipe.vocab}-{recipe.digest}"
 
@@ -38,20 +47,22 @@ def prepare(corpus: str, cache: Path, progress: Progress = quiet, *, vocab: int 
     May be killed at any moment and called again; two calls at once wait for each other. UserError where the
     corpus is unknown, the disk is full, or the packages with the text can't be had.
     """
-    recipe = _recipe(corpus, vocab)
     folder = token_folder(corpus, cache, vocab=vocab)
     if is_prepared(corpus, cache, vocab=vocab):
         return folder
-    try:
+    if corpus in TEXT_CORPORA:
+        raise UserError(
+            f"{corpus} is not prepared with a vocabulary of {vocab or TEXT_VOCAB} in {cache}: run"
+            f" `python -m repro prepare {corpus}` first, which in full takes tens of core hours for C4 and hundreds"
+            " for Dolma (docs/data.md)."
+        )
+    recipe = _recipe(corpus, vocab)
+    with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(cache):
             if not is_prepared(corpus, cache, vocab=vocab):
                 _check_space(corpus, cache)
                 _build(recipe, folder, cache, progress)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
-            raise
-        raise UserError(f"can't write {folder} ({error.strerror}): free space or choose another cache.") from error
     return folder
 
 

@@ -69,7 +69,7 @@ class _Member:
         self.process: BaseProcess = context.Process(target=_member, args=(theirs, work, folder), daemon=True)
         self.process.start()
         theirs.close()
-        self.index: int | None = None
+        self.index = 0
 
 
 def _serve(members: list[_Member], jobs: Sequence[Any], board: _Board) -> None:
@@ -104,13 +104,13 @@ def _received(member: _Member, jobs: Sequence[Any]) -> tuple[str, Any]:
     except (EOFError, ConnectionResetError):
         member.process.join()
         raise UserError(
-            f"a worker ended with code {member.process.exitcode} at {jobs[member.index or 0]!r} (-9: probably for"
+            f"a worker ended with code {member.process.exitcode} at {jobs[member.index]!r} (-9: probably for"
             " want of memory): run the same command again, with fewer --workers."
         ) from None
     if kind == "refused":
         raise UserError(value)
     if kind == "crashed":
-        raise RuntimeError(f"a worker failed at {jobs[member.index or 0]!r}:\n{value}")
+        raise RuntimeError(f"a worker failed at {jobs[member.index]!r}:\n{value}")
     return kind, value
 
 

@@ -9,7 +9,7 @@ import hashlib
 import io
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ class Reader:
 
     def __init__(self, file: SourceFile, backoff: Backoff, say: Say, token: str | None = None) -> None:
         self.file = file
-        self._raw = _Counted(_open(file, backoff, say, token))
+        self._raw = _Counted(_open(file, backoff, say, token), file.place)
         self._line = 0
         self.finished = False
 
@@ -186,8 +186,8 @@ def complaint(file: SourceFile, broken: Broken) -> UserError:
 class _Counted(io.RawIOBase):
     """A raw stream whose bytes are counted and hashed on their way."""
 
-    def __init__(self, raw: io.RawIOBase) -> None:
-        self._raw, self.count, self.sha = raw, 0, hashlib.sha256()
+    def __init__(self, raw: io.RawIOBase, place: str) -> None:
+        self._raw, self._place, self.count, self.sha = raw, place, 0, hashlib.sha256()
 
     def readable(self) -> bool:
         return True
@@ -201,7 +201,7 @@ class _Counted(io.RawIOBase):
     def total(self) -> int | None:
         if isinstance(self._raw, RemoteFile):
             return self._raw.total
-        return Path(self._raw.name).stat().st_size
+        return Path(self._place).stat().st_size
 
     def drain(self) -> None:
         """Read what no one asked for, such as what follows the compressed stream, or a parquet file as it lies."""
@@ -223,7 +223,7 @@ def _open(file: SourceFile, backoff: Backoff, say: Say, token: str | None) -> io
         raise UserError(f"{file.place} can't be read ({error.strerror}): check the path and its permissions.") from None
 
 
-def _decompressed(name: str, raw: _Counted) -> io.BufferedReader:
+def _decompressed(name: str, raw: _Counted) -> Iterable[bytes]:
     buffered = io.BufferedReader(raw, _BUFFER)
     if name.endswith(".gz"):
         return io.BufferedReader(gzip.GzipFile(fileobj=buffered), _BUFFER)

@@ -63,7 +63,7 @@ class TextRecipe:
     """
 
     corpus: str
-    name: str  # the hub's: "en" of allenai/c4, "v1_7" of allenai/dolma
+    name: str | None  # the hub's: "en" of allenai/c4, "v1_7" of allenai/dolma; None where a local source has none
     revision: str | None  # commit on the hub; of a local source what the user says it is
     files: str | None
     tokenizer: str

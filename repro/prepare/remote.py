@@ -53,9 +53,10 @@ def insist(action: Callable[[], Result], what: str, backoff: Backoff, say: Say) 
             return action()
         except TransferError as error:
             if failures == backoff.attempts:
-                raise UserError(f"{what} can't be read ({error}, {failures} times in a row): try later, or {OFFLINE}.")
+                reason = f"{error}, {failures} times in a row"
+                raise UserError(f"{what} can't be read ({reason}): try later, or {OFFLINE}.") from error
             wait = max(backoff.wait(failures), min(error.after, _LONGEST_RETRY_AFTER))
-            say(f"{what}: {error}; next try in {wait:.0f} s")
+            say(f"{what}: {error}; next try in {wait:.1f} s")
             time.sleep(wait)
     raise AssertionError("attempts is at least 1")
 

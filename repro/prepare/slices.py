@@ -86,6 +86,7 @@ def _tokenize(job: Job, report: Report, say: Say) -> None:
                     last = _fill(piece, documents, lambda: report(reader.fraction))
                     piece.finish(last, {"bytes": reader.size, "sha256": reader.digest} if last else None)
                 line, read, index = piece.line, piece.read, index + 1
+                report(reader.fraction)
         except (DamagedFile, DamagedTransfer):
             for done in range(index):  # they may be damaged too: gzip's checksum stands at the end
                 _record_path(job, done).unlink()
@@ -99,8 +100,7 @@ def _fill(piece: "_Slice", documents: Iterator[Text | Broken], tell: Callable[[]
         document = next(documents, None)
         if document is None:
             return True
-        piece.add(document)
-        if piece.flushed:
+        if piece.add(document):
             tell()
         if piece.text_bytes >= piece.job.recipe.shard_bytes:
             return False
@@ -113,7 +113,6 @@ class _Slice:
     def __init__(self, job: Job, index: int, line: int, read: int) -> None:
         self.job, self.index, self.line, self.read = job, index, line, read
         self.text_bytes = 0
-        self.flushed = False
         self._batch: list[tuple[str, str, str, int]] = []  # split, part, text, bytes
         self._batch_bytes = 0
         self._skipped: Counter[str] = Counter()
@@ -126,22 +125,23 @@ class _Slice:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def add(self, document: Text | Broken) -> None:
-        """Take in one document, or count one that is none."""
+    def add(self, document: Text | Broken) -> bool:
+        """Take in one document, or count one that is none; whether that filled a batch, which is now encoded."""
         self.line = document.line
-        self.flushed = False
         if isinstance(document, Broken):
             if not self.job.skip_broken:
                 raise complaint(self.job.file, document)
             self._skipped[document.reason] += 1
-            return
+            return False
         self.read += 1
         size = len(document.text.encode())
         self._batch.append((self._split(document), document.source or self.job.recipe.corpus, document.text, size))
         self.text_bytes += size
         self._batch_bytes += size
-        if self._batch_bytes >= BATCH_BYTES or len(self._batch) >= BATCH_DOCUMENTS:
+        full = self._batch_bytes >= BATCH_BYTES or len(self._batch) >= BATCH_DOCUMENTS
+        if full:
             self._flush()
+        return full
 
     def finish(self, last: bool, source: dict[str, Any] | None) -> None:
         """Everything on disk under its name, and the record after it."""
@@ -178,7 +178,7 @@ class _Slice:
             self._output(split).count(part, len(ids) + 1, size)
         for split, documents in kept.items():
             self._output(split).write(documents)
-        self._batch, self._batch_bytes, self.flushed = [], 0, True
+        self._batch, self._batch_bytes = [], 0
 
     def _output(self, split: str) -> "_Output":
         if split not in self._outputs:

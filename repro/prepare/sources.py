@@ -5,13 +5,15 @@ loading script, which `datasets` no longer runs, and a list of addresses for eac
 """
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from repro.errors import UserError
 from repro.prepare.reading import SUFFIXES, SourceFile
 from repro.prepare.remote import OFFLINE, TRANSIENT, Backoff, Say, TransferError, insist
+
+_REACH_TRIES = 3  # to reach the hub at all: without a network, patience helps nobody
 
 
 @dataclass(frozen=True)
@@ -46,21 +48,21 @@ CORPORA = {
 }
 
 
-def local_files(corpus: str, name: str, folder: Path) -> list[SourceFile]:
+def local_files(corpus: str, name: str | None, folder: Path) -> list[SourceFile]:
     """Every file of the corpus in a folder (or one file), in the order of their names; UserError if there is none."""
     if not folder.exists():
         raise UserError(f"--source {folder} does not exist: give the folder that holds the files of {corpus}.")
     if corpus == "c4":  # its configurations lie side by side
-        root = folder / name if (folder / name).is_dir() else folder
+        root = folder / str(name) if (folder / str(name)).is_dir() else folder
         paths = list(root.iterdir()) if root.is_dir() else [root]
     else:
         root = folder if folder.is_dir() else folder.parent
         paths = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else [folder]
     named = {path.relative_to(root).as_posix(): path for path in paths if path.name.endswith(SUFFIXES)}
     files = [
-        SourceFile(split, name, str(named[name]), _version(named[name]))
-        for name in sorted(named)
-        if (split := _split(corpus, name))
+        SourceFile(split, file, str(named[file]), _version(named[file]))
+        for file in sorted(named)
+        if (split := _split(corpus, file))
     ]
     _require_splits(corpus, files, f"--source {folder}")
     return files
@@ -70,7 +72,13 @@ def hub_files(corpus: str, name: str, revision: str, backoff: Backoff, say: Say)
     """The same of the hub, at a revision; UserError that names the offline way if it can't be reached."""
     known = CORPORA[corpus]
     what = f"{known.repository} ({name}) on the hub"
-    ask = _c4_files if corpus == "c4" else _dolma_files
+    list_files = _c4_files if corpus == "c4" else _dolma_files
+    reach = Backoff(backoff.first, backoff.longest, min(_REACH_TRIES, backoff.attempts))
+
+    def ask() -> list[SourceFile]:
+        insist(lambda: _reach(known.repository, revision), what, reach, say)
+        return list_files(known.repository, name, revision)
+
     files = insist(lambda: _asked(ask, known.repository, name, revision), what, backoff, say)
     _require_splits(corpus, files, what)
     return files
@@ -136,12 +144,12 @@ def _require_splits(corpus: str, files: list[SourceFile], where: str) -> None:
             )
 
 
-def _asked(ask: Any, repository: str, name: str, revision: str) -> list[SourceFile]:
+def _asked(ask: Callable[[], list[SourceFile]], repository: str, name: str, revision: str) -> list[SourceFile]:
     """Errors of the hub's client as ours: those that may pass, and those that won't."""
     from huggingface_hub import errors
 
     try:
-        return ask(repository, name, revision)
+        return ask()
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.EntryNotFoundError) as error:
         first = str(error).splitlines()[0]
         raise UserError(f"{repository} has no {name} at revision {revision} ({first}): check --revision.") from error
@@ -163,7 +171,6 @@ def _c4_files(repository: str, name: str, revision: str) -> list[SourceFile]:
     import datasets
     from huggingface_hub import hf_hub_url
 
-    _reach(repository, revision)
     datasets.disable_progress_bars()
     found = datasets.load_dataset_builder(repository, name, revision=revision).config.data_files or {}
     files = []
@@ -178,7 +185,6 @@ def _c4_files(repository: str, name: str, revision: str) -> list[SourceFile]:
 def _dolma_files(repository: str, name: str, revision: str) -> list[SourceFile]:
     from huggingface_hub import hf_hub_download
 
-    _reach(repository, revision)
     listed = hf_hub_download(repository, f"urls/{name}.txt", repo_type="dataset", revision=revision)
     urls = sorted(set(Path(listed).read_text().split()))
     return [SourceFile("train", "/".join(url.split("/")[3:]), url, revision) for url in urls]

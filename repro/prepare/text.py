@@ -6,6 +6,7 @@ says which folder a run reads: the one prepared last.
 
 import dataclasses
 import hashlib
+import json
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -14,7 +15,8 @@ from typing import Any
 
 from repro.data import MANIFEST, Tokenizer
 from repro.errors import UserError
-from repro.prepare.folders import locked, point, prepared_folder
+from repro.prepare import TEXT_VOCAB
+from repro.prepare.folders import locked, point
 from repro.prepare.pool import run_jobs, say
 from repro.prepare.progress import Progress
 from repro.prepare.reading import Reader, SourceFile, Text
@@ -33,8 +35,6 @@ from repro.prepare.sources import (
     spread,
 )
 from repro.prepare.tokenizer import MODEL, describe, read_model, store_model, train_pieces
-
-DEFAULT_VOCAB = 32_000  # Table 2
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,16 @@ def prepare_text(request: TextRequest, cache: Path, workers: int, progress: Prog
     recipe = recipe_of(request, files, model)
     folder = cache / "tokens" / f"{recipe.corpus}-{recipe.vocab}-{recipe.digest}"
     if not (folder / MANIFEST).is_file():
+        if files is None:
+            found = hub_files(recipe.corpus, str(recipe.name), str(recipe.revision), request.backoff, say)
+            files = spread(found, recipe.limit_files)
         with writing_to(folder):
             folder.mkdir(parents=True, exist_ok=True)
             with locked(folder):
-                if files is None:
-                    found = hub_files(recipe.corpus, recipe.name, str(recipe.revision), request.backoff, say)
-                    files = spread(found, recipe.limit_files)
-                _build(request, recipe, folder, files, model, workers, progress)
+                if not (folder / MANIFEST).is_file():  # another process may have finished it meanwhile
+                    _build(request, recipe, folder, files, model, workers, progress)
     point(cache, recipe.corpus, recipe.vocab, folder)
-    return prepared_folder(cache, recipe.corpus, recipe.vocab)
+    return folder
 
 
 def recipe_of(request: TextRequest, files: list[SourceFile] | None, model: bytes | None) -> TextRecipe:
@@ -88,7 +89,7 @@ def recipe_of(request: TextRequest, files: list[SourceFile] | None, model: bytes
     known = CORPORA[request.corpus]
     if request.revision is not None and not re.fullmatch(r"[0-9a-f]{40}", request.revision):
         raise UserError(f"--revision {request.revision} is not a commit of 40 digits: only that stays the same.")
-    vocab = request.vocab or DEFAULT_VOCAB
+    vocab = request.vocab or TEXT_VOCAB
     if model is not None:
         vocab = describe(model, request.tokenizer, request.eos_piece).vocab
         if request.vocab not in (None, vocab):
@@ -112,11 +113,33 @@ def recipe_of(request: TextRequest, files: list[SourceFile] | None, model: bytes
     )
 
 
-def _name(request: TextRequest) -> str:
+def describe_folder(folder: Path) -> str:
+    """A few lines on a finished folder for the user: documents, tokens, what was left out, what is missing."""
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    lines = []
+    for split, counts in manifest["splits"].items():
+        ratio = counts["bytes"] / counts["tokens"]
+        lines.append(
+            f"{split:>10}: {counts['documents']:,} documents, {counts['tokens']:,} tokens, {ratio:.2f} bytes a token"
+        )
+    source, tokenizer = manifest["source"], manifest["tokenizer"]
+    lines.append(f" tokenizer: {tokenizer['vocab']:,} pieces, sha256 {tokenizer['sha256'][:12]}…")
+    if source["skipped"]:
+        lines.append("  left out: " + ", ".join(f"{count:,} {reason}" for reason, count in source["skipped"].items()))
+    train, there = source["train_files_promised"], sum(file["split"] == "train" for file in source["files"])
+    if train not in (None, there):
+        lines.append(f"     files: {there:,} of the {train:,} training files that their names speak of")
+    return "\n".join(lines)
+
+
+def _name(request: TextRequest) -> str | None:
+    """The name on the hub; None for local files of Dolma whose version the user doesn't say."""
     names = CORPORA[request.corpus].names
     if request.name not in (None, *names):
         raise UserError(f"--name {request.name}: {request.corpus} has {', '.join(names)}.")
-    return request.name or names[0]
+    if request.name is None and request.source != "hub" and len(names) > 1:
+        return None
+    return request.name or next(iter(names))
 
 
 def _build(
@@ -174,7 +197,9 @@ def _close(request: TextRequest, recipe: TextRecipe, folder: Path, tokenizer: To
     known = CORPORA[recipe.corpus]
     records = [records_of(job) for job in jobs]
     splits = {
-        split: summary([record["shards"][split] for slices in records for record in slices if split in record["shards"]])
+        split: summary(
+            [record["shards"][split] for slices in records for record in slices if split in record["shards"]]
+        )
         for split in SPLITS
     }
     _require_text(request, recipe, splits)
