@@ -92,6 +92,8 @@ def _data(config: RunConfig) -> Iterator[Assumption]:
         else f"the {config.model.vocab:,} bytes",
         "the paper gives the size and not the tokenizer" if config.scale == "paper" else "sized to the small models",
     )
+    if config.corpus == "dolma":
+        yield Assumption("version of Dolma", "v1_7", "the paper names none")
     yield Assumption(
         "validation set",
         f"{config.validation.sequences:,} held-out sequences of {config.model.seq_len:,}",
@@ -234,6 +236,12 @@ def _streams(sync: SyncConfig) -> Iterator[Assumption]:
         "t − t_p, as in Algorithm 2" if sync.offset_sign < 0 else "t + t_p, as in the text of section 2.2",
         "the text and the algorithm disagree",
     )
+    if sync.frozen:
+        yield Assumption(
+            "frozen fragments",
+            "no update, no decay, moments untouched; Adam's count, which all share, goes on",
+            "the paper says only that non-shared layers are frozen",
+        )
     yield Assumption(
         "embedding",
         "its own, last fragment, with positions and final norm"
