@@ -4,6 +4,7 @@ Not a list of faults to enjoy: whoever reproduces the paper meets each of these 
 printed number is read from data/paper, every other is computed here.
 """
 
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,14 +42,20 @@ def inconsistencies() -> tuple[Inconsistency, ...]:
 
 
 def build_inconsistencies(out: Path) -> str:
-    """Write inconsistencies.{md,tex,html} under `out`; the Markdown text."""
+    """Write inconsistencies.{md,tex,html} under `out`; the same as text for a terminal."""
     found = inconsistencies()
     rows = tuple((str(i), x.title, x.one, x.other, x.calculation, x.where) for i, x in enumerate(found, 1))
     head = ("", "What", "One statement", "The other", "Calculation", "Where")
     sheet = Sheet("What the paper says twice, differently", head, rows)
     out.mkdir(parents=True, exist_ok=True)
     write_sheet(sheet, out / "inconsistencies")
-    return sheet.markdown()
+    return "\n\n".join([sheet.title, *(_paragraph(i, x) for i, x in enumerate(found, 1))])
+
+
+def _paragraph(number: int, found: Inconsistency) -> str:
+    lines = (f"one:  {found.one}", f"other: {found.other}", found.calculation, f"({found.where})")
+    wrapped = [textwrap.fill(line, 112, initial_indent="    ", subsequent_indent="    ") for line in lines]
+    return "\n".join([f"{number:>2}. {found.title}", *wrapped])
 
 
 def _said(row: str, column: str) -> str:

@@ -23,7 +23,7 @@ from repro.results import collect
 DRAWING = Path(__file__).parent / "figures.py"
 
 
-def build(name: str, scale: str, seeds: int, root: Path, out: Path) -> str:
+def build(name: str, scale: str, seeds: int, root: Path, out: Path, eval_set: str | None = None) -> str:
     """Write everything of an item under `out`; the text to print. UserError for an unknown item."""
     if name in COMPUTED:
         return COMPUTED[name](out)
@@ -34,12 +34,14 @@ def build(name: str, scale: str, seeds: int, root: Path, out: Path) -> str:
         text = plan_text(experiment, scale, seeds)
         _write(out / "table2.txt", text.encode())
         return text
-    return build_runs(experiment, scale, seeds, root, out)
+    return build_runs(experiment, scale, seeds, root, out, eval_set)
 
 
-def build_runs(experiment: Experiment, scale: str, seeds: int, root: Path, out: Path) -> str:
-    """The same for an experiment of trained runs, finished or not."""
-    results = collect(expand(experiment, scale, seeds), root)
+def build_runs(
+    experiment: Experiment, scale: str, seeds: int, root: Path, out: Path, eval_set: str | None = None
+) -> str:
+    """The same for an experiment of trained runs, finished or not; `eval_set` as in `repro.evals.SETS`."""
+    results = collect(expand(experiment, scale, seeds), root, eval_set)
     if experiment.name == "table5":
         table = table5(results, paper.load("table5"), experiment, paper.load("statements"))
         picture = _figure(table, out / "figure5")
@@ -73,10 +75,17 @@ def _accounts(out: Path) -> str:
     return build_accounts(out)
 
 
+def _inconsistencies(out: Path) -> str:
+    from analysis.inconsistencies import build_inconsistencies  # NumPy, which the table of runs doesn't need
+
+    return build_inconsistencies(out)
+
+
 COMPUTED: dict[str, Callable[[Path], str]] = {
     "table4": _table4,
     "accounts": _accounts,
     "figures-simulated": _simulated_figures,
+    "inconsistencies": _inconsistencies,
 }
 
 

@@ -106,6 +106,10 @@ class OuterConfig:
             f"outer optimizer={self.optimizer!r}: choose nesterov or sgd.",
         )
         _require(0 <= self.momentum < 1, f"outer momentum={self.momentum}: it must lie in [0, 1).")
+        _require(
+            self.optimizer == "nesterov" or self.momentum == 0,
+            f"outer optimizer='sgd' with momentum={self.momentum}: it has none, set 0 or choose nesterov.",
+        )
 
 
 @dataclass(frozen=True)

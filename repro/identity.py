@@ -80,6 +80,8 @@ def method_slug(config: RunConfig) -> str:
 def from_json(kind: type, data: Any, where: str = "config") -> Any:
     """Rebuild a config of dataclass `kind` from its canonical JSON; UserError on unknown or missing fields."""
     fields = {f.name: f for f in dataclasses.fields(kind)}
+    if not isinstance(data, dict):
+        raise UserError(f"{where}={data!r} is not an object: give its fields, {', '.join(fields)}.")
     unknown = sorted(set(data) - set(fields))
     if unknown:
         raise UserError(f"{where} has no field {unknown[0]!r}: known fields are {', '.join(fields)}.")
@@ -97,7 +99,12 @@ def _value(hint: Any, item: Any, where: str) -> Any:
     inner = [a for a in get_args(hint) if dataclasses.is_dataclass(a)]
     if inner and item is not None:
         return from_json(inner[0], item, where)  # type: ignore[arg-type]
-    return tuple(item) if isinstance(item, list) else item
+    if isinstance(item, list):
+        return tuple(_value(get_args(hint)[0], x, where) for x in item) if get_args(hint) else tuple(item)
+    wanted = {int: int, float: (int, float), str: str, bool: bool}.get(hint)
+    if wanted is not None and (not isinstance(item, wanted) or (isinstance(item, bool) and hint is not bool)):
+        raise UserError(f"{where}={item!r} is not a {hint.__name__}: give it a value of that type.")
+    return item
 
 
 def differences(one: RunConfig, two: RunConfig) -> list[tuple[str, Any, Any]]:

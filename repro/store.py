@@ -30,11 +30,15 @@ class RunBusy(Exception):
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` atomically; UserError when the disk is full."""
+    text = json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n"
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{path.parent} can't be made ({error.strerror}): choose another folder.") from error
+    try:
         with part.open("w") as out:
-            out.write(json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n")
+            out.write(text)
             out.flush()
             os.fsync(out.fileno())
         part.replace(path)

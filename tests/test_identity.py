@@ -131,3 +131,18 @@ def test_differences_name_the_fields() -> None:
     alone = tiny.run_config(None, replicas=1)
     assert ("sync", "(absent)", None) in differences(RUN, alone)
     assert differences(RUN, RUN) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"batch": "8"}, "config.batch='8' is not a int"),
+        ({"batch": True}, "config.batch=True is not a int"),
+        ({"model": 3}, "config.model=3 is not an object"),
+        ({"corpus": 1}, "config.corpus=1 is not a str"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_one_sentence(change: dict, said: str) -> None:
+    data = json.loads(config_text(tiny.run_config(sync=tiny.synced()))) | change
+    with pytest.raises(UserError, match=re.escape(said)):
+        from_json(RunConfig, data)

@@ -131,10 +131,11 @@ def test_inconsistencies_are_calculated(tmp_path):
     for item in found:
         assert item.one != item.other
         assert item.where
-    text = build_inconsistencies(tmp_path)
+    shown = " ".join(build_inconsistencies(tmp_path).split())
+    text = (tmp_path / "inconsistencies.md").read_text(encoding="utf-8")
     for figure in ("11.1 ms", "12, 6, 3", "60.7 TB", "-0.13148", "1117.6 GiB", "40.42", "3.75e+19"):
         assert figure in text
-    assert (tmp_path / "inconsistencies.md").read_text(encoding="utf-8") == text
+        assert figure in shown
     assert (tmp_path / "inconsistencies.html").exists()
 
 
