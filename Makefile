@@ -2,6 +2,7 @@
 SCALE ?= mini
 SEEDS ?= 1
 VENV ?= .venv
+EVAL ?=
 ROOT ?= runs
 OUT ?= build
 
@@ -10,10 +11,11 @@ digest = $(shell cat requirements/$(1).txt requirements/install.sh | sha256sum |
 RUN_ENV := $(VENV)/.run-$(call digest,run)
 TEST_ENV := $(VENV)/.test-$(call digest,test)
 WHERE := --scale $(SCALE) --seeds $(SEEDS) --root $(ROOT)
+EVALUATION := $(if $(EVAL),--eval $(EVAL))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help env table5 table2 table4 figures-simulated tuning test test-fast test-slow lint bench clean
+.PHONY: help env table5 table2 table4 figures-simulated accounts inconsistencies tuning test test-fast test-slow lint bench clean
 
 help:  ## this list
 	@sed -nE 's/^([a-z0-9%-]+):.*## (.*)$$/  \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -28,9 +30,10 @@ $(TEST_ENV): $(RUN_ENV)
 	@requirements/install.sh $(VENV) requirements/test.txt
 	@rm -f $(VENV)/.test-*; touch $@
 
-table5: $(RUN_ENV)  ## Table 5 and Figure 5 in miniature: train what is missing, then show (SCALE, SEEDS)
+table5: $(RUN_ENV)  ## Table 5 and Figure 5 in miniature: train, evaluate, show (SCALE, SEEDS, EVAL=full: whole sets)
 	@$(PY) -m repro run $@ $(WHERE)
-	@$(PY) -m repro build $@ $(WHERE) --out $(OUT)
+	@$(PY) -m repro evaluate $@ $(WHERE) $(EVALUATION)
+	@$(PY) -m repro build $@ $(WHERE) --out $(OUT) $(EVALUATION)
 
 tuning: $(RUN_ENV)  ## learning rates at mini scale: the declared grid, then its table
 	@$(PY) -m repro run $@ $(WHERE)
@@ -43,6 +46,12 @@ table4: $(RUN_ENV)  ## Table 4: compute utilisation, cell by cell
 	@$(PY) -m repro build $@ --out $(OUT)
 
 figures-simulated: $(RUN_ENV)  ## all simulated figures, PNG and SVG
+	@$(PY) -m repro build $@ --out $(OUT)
+
+accounts: $(RUN_ENV)  ## hours and bytes of Tables 1 and 7, memory of section 2.5
+	@$(PY) -m repro build $@ --out $(OUT)
+
+inconsistencies: $(RUN_ENV)  ## where the paper disagrees with itself, each with its calculation
 	@$(PY) -m repro build $@ --out $(OUT)
 
 %-plan: $(RUN_ENV)  ## the runs of an experiment without running them (SCALE, SEEDS)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from analysis.fits import Line, power_law, published_points, semi_log
+from analysis.scores import Score, gather
 from experiments.table5 import DP, STREAM_100
 from repro.experiment import Experiment, MiniClaim
 from repro.paper import (
@@ -28,6 +29,7 @@ from repro.results import Result
 
 LOSS, FLOPS = "Eval Loss", "Flops"
 SCORES = ("HellaSwag", "Piqa", "Arc Easy")
+SHORT = (("Streaming DiLoCo with overlapped FP4 com., ", "Streaming "),)
 PRINTED_SLOPES = {DP: "scaling slope | Data-Parallel", STREAM_100: "scaling slope | Streaming DiLoCo"}
 
 Losses = Mapping[str, Mapping[str, Mapping[int, float]]]  # method -> size -> seed -> loss
@@ -67,6 +69,27 @@ class Row:
     def run_ids(self) -> tuple[str, ...]:
         """The runs behind the mean."""
         return tuple(r.run.run_id for r in self.results if r.loss is not None)
+
+    @cached_property
+    def _scores(self) -> dict[tuple[str, str], Score | None]:
+        return {}
+
+    def score(self, column: str, metric: str) -> Score | None:
+        """A downstream score over the seeds that are evaluated; None without any."""
+        if (column, metric) not in self._scores:
+            evaluations = [r.evaluation for r in self.results if r.evaluation is not None]
+            self._scores[column, metric] = gather(evaluations, column, metric)
+        return self._scores[column, metric]
+
+    @property
+    def evaluated_ids(self) -> tuple[str, ...]:
+        """The runs behind the scores."""
+        return tuple(r.run.run_id for r in self.results if r.evaluation is not None)
+
+    @property
+    def short(self) -> str:
+        """The method in few words."""
+        return short(self.method)
 
     @property
     def state(self) -> str:
@@ -245,6 +268,13 @@ def _slopes(rows: Sequence[Row], cells: Sequence[Published], statements: Sequenc
             )
         )
     return tuple(found)
+
+
+def short(method: str) -> str:
+    """A method's label in few words."""
+    for name, stands in SHORT:
+        method = method.replace(name, stands)
+    return method
 
 
 def own_points(rows: Iterable[Row], method: str) -> tuple[tuple[float, float], ...]:

@@ -4,19 +4,19 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from analysis import score_views
 from analysis.fits import Line
 from analysis.render import Document, Grid, Notes
-from analysis.tables import FLOPS, LOSS, SCORES, Row, Table
+from analysis.tables import FLOPS, LOSS, SCORES, Row, Table, short
 from experiments.base import OUTER
 from repro.assumptions import footnotes
+from repro.evals import METRICS, SHOWN
 from repro.experiment import expand
 from repro.paper import Claim, Published, verdict
 from repro.results import Result
 
 COLUMNS = ("row", "column", "ours", "spread", "n", "paper", "tolerance", "verdict", "runs")
-NOT_EVALUATED = "not evaluated"
 NOTHING = "–"
-SHORT = (("Streaming DiLoCo with overlapped FP4 com., ", "Streaming "),)
 
 
 def document(table: Table, picture: Path | None = None, terminal: bool = False) -> Document:
@@ -25,6 +25,7 @@ def document(table: Table, picture: Path | None = None, terminal: bool = False) 
     runs = [result.run for result in table.results]
     grid = _terminal_grid(table) if terminal else _grid(table)
     sections: list[Grid | Notes] = [grid, Notes("", tuple(_legend(table)))]
+    sections += score_views.grids(table, (SHOWN,) if terminal else METRICS)
     if table.claims:
         sections.append(_claims(table))
     if any(slope.ours or slope.paper for slope in table.slopes):
@@ -59,8 +60,7 @@ def _row_lines(row: Row) -> Iterator[tuple[str, ...]]:
     yield (name, LOSS, *numbers, row.verdict, " ".join(row.run_ids))
     for column in SCORES:
         if column in row.printed:
-            said = NOT_EVALUATED if row.losses else row.state
-            yield (name, column, "", "", "0", row.printed[column].text, "", said, "")
+            yield score_views.csv_line(row, name, column)
 
 
 def _flops_line(row: Row, cell: Published, scale: str) -> tuple[str, ...]:
@@ -82,10 +82,10 @@ def _grid(table: Table) -> Grid:
         head = (*head[:-1], *SCORES, *paper, "Verdict")
     rows = []
     for row in table.rows:
-        ours = (row.size, _short(row.method), _flops(row), *_loss(row))
+        ours = (row.size, row.short, _flops(row), *_loss(row))
         if beside:
             size = row.paper_row.split(" | ")[0]
-            scores = (NOT_EVALUATED if row.losses else NOTHING,) * len(SCORES)
+            scores = tuple(score_views.cell(row, column) for column in SCORES)
             rows.append((*ours, *scores, size, *_printed(row), row.verdict))
         else:
             rows.append((*ours, row.state))
@@ -96,15 +96,27 @@ def _terminal_grid(table: Table) -> Grid:
     beside = any(row.printed for row in table.rows)
     if not beside:
         return _grid(table)
-    head = ("size", "method", "FLOPs", "Eval\nLoss", "±", "n", "\nscores", "paper\nsize", "paper\nLoss")
+    head = (
+        "size",
+        "method",
+        "FLOPs",
+        "Eval\nLoss",
+        "±",
+        "n",
+        "\nHSwag",
+        "\nPiqa",
+        "\nArcE",
+        "paper\nsize",
+        "paper\nLoss",
+    )
     head = (*head, "paper\nHSwag", "paper\nPiqa", "paper\nArcE", "verdict")
     rows = []
     for row in table.rows:
-        said = NOT_EVALUATED if row.losses else NOTHING
+        scores = tuple(score_views.short_cell(row, column) for column in SCORES)
         size = row.paper_row.split(" | ")[0]
-        ours = (row.size, _short(row.method), _flops(row), *_loss(row))
+        ours = (row.size, row.short, _flops(row), *_loss(row))
         judged = row.verdict.replace("no paper verdict", "no verdict")  # for the width; the heading says whose
-        rows.append((*ours, said, size, *_printed(row), judged))
+        rows.append((*ours, *scores, size, *_printed(row), judged))
     return Grid(_heading(table), head, tuple(rows), left=2, last_left=True)
 
 
@@ -159,12 +171,12 @@ def _outer(table: Table) -> str:
 
 def _legend(table: Table) -> Iterator[str]:
     for method in dict.fromkeys(row.method for row in table.rows):
-        if _short(method) != method:
-            yield f"{_short(method)}: {method}."
+        if short(method) != method:
+            yield f"{short(method)}: {method}."
     yield "Eval Loss: nats a token on held-out text. ±: standard deviation over the n seeds."
     if not any(row.printed for row in table.rows):
         return
-    yield "HellaSwag (HSwag), Piqa, Arc Easy (ArcE): not evaluated on our runs yet."
+    yield from score_views.legend(table)
     if table.scale == "paper":
         yield (
             "Verdict on the loss, two-sided. Tolerance beyond the printed rounding: 2 s √(1 + 1/n), s our spread "
@@ -200,7 +212,7 @@ def _slopes(table: Table) -> Grid:
     )
     rows = tuple(
         (
-            _short(slope.method),
+            short(slope.method),
             _slope(slope.ours),
             _slope(slope.ours_power),
             _slope(slope.paper),
@@ -217,7 +229,7 @@ def _slope(line: Line | None) -> str:
 
 
 def _sources(table: Table) -> Iterator[str]:
-    yield "Ours: validation_loss in summary.json of each run's folder; the ids are below."
+    yield "Ours: validation_loss in summary.json of each run's folder, scores in evals/ beside it; the ids are below."
     if table.cells:
         places = dict.fromkeys(cell.where for cell in table.cells)
         item = table.experiment.name
@@ -275,14 +287,8 @@ def _attempt(facts: dict[str, Any]) -> str:
 def _run_lines(rows: Iterable[Row]) -> Iterator[str]:
     for row in rows:
         if row.run_ids:
-            name = " ".join(filter(None, (row.size, _short(row.method))))
+            name = " ".join(filter(None, (row.size, row.short)))
             yield f"{name}: {', '.join(row.run_ids)}"
-
-
-def _short(method: str) -> str:
-    for name, stands in SHORT:
-        method = method.replace(name, stands)
-    return method
 
 
 def _full(value: float | None) -> str:

@@ -5,10 +5,24 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from repro.errors import UserError
 
 EXIT_USER_ERROR, EXIT_INTERRUPTED = 2, 42
+_TEXT_OPTIONS = (
+    "source",
+    "tokenizer",
+    "eos_piece",
+    "name",
+    "revision",
+    "workers",
+    "limit_files",
+    "limit_documents",
+    "validation_per_mille",
+    "seed",
+    "skip_broken",
+)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -41,10 +55,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add(commands, "prepare", _prepare, "make the token shards of a corpus", _prepare_arguments)
     _add(commands, "run", _run, "train what is missing of an experiment", _run_arguments)
+    _add_train(commands)
     _add(commands, "build", _build, "tables and figures from finished runs", _build_arguments)
+    _add(commands, "collect", _collect, "keep finished results in data/results, to be committed", _status_arguments)
     _add(commands, "status", _status, "which runs are there, and how far", _status_arguments)
     _add(commands, "diff", _diff, "why two runs have different ids", _diff_arguments)
     _add_simulate(commands)
+    _add_evaluation(commands)
+    _add_compile(commands)
     return parser
 
 
@@ -60,12 +78,34 @@ def _add(
     parser.set_defaults(command=command)
 
 
+def _add_train(commands: "argparse._SubParsersAction") -> None:
+    from repro import train_cli
+
+    text = "train one run from its config.json, in one process or several"
+    _add(commands, "train", train_cli.main, text, train_cli.add_arguments)
+
+
 def _add_simulate(commands: "argparse._SubParsersAction") -> None:
     from repro import simulate_cli
 
     parser = commands.add_parser("simulate", help="compute utilisation of a method on a link (§3.1)")
     simulate_cli.add_arguments(parser)
     parser.set_defaults(command=simulate_cli.main)
+
+
+def _add_evaluation(commands: "argparse._SubParsersAction") -> None:
+    from repro import evaluate_cli as cli
+
+    _add(commands, "evaluate", cli.evaluate, "score runs on HellaSwag, PIQA and ARC-Easy", cli.add_evaluate)
+    _add(commands, "export", cli.export, "write a run's parameters, tokenizer and config for others", cli.add_export)
+    _add(commands, "lm-eval", cli.lm_eval, "lm-eval's own command line, with a run as its model", cli.add_lm_eval)
+
+
+def _add_compile(commands: "argparse._SubParsersAction") -> None:
+    from repro import compile_cli
+
+    text = "compile runs for TPU slices, without a TPU: memory, bytes between slices, overlap"
+    _add(commands, "compile", compile_cli.main, text, compile_cli.add_arguments)
 
 
 def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,6 +130,7 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
     _experiment_arguments(parser)
     _places(parser)
     parser.add_argument("--out", type=Path, default=Path("build"), help="where tables and figures go")
+    parser.add_argument("--eval", help="which evaluation to show: full or part (default: the scale's)")
 
 
 def _status_arguments(parser: argparse.ArgumentParser) -> None:
@@ -103,9 +144,21 @@ def _diff_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("corpus", help="mini or smoke")
+    parser.add_argument("corpus", help="mini, smoke, c4 or dolma")
     parser.add_argument("--vocab", type=int, default=None, help="vocabulary (default: the corpus's own)")
     parser.add_argument("--cache", type=Path, default=Path("cache"), help="where token folders lie")
+    text = parser.add_argument_group("c4 and dolma only (docs/data.md)")
+    text.add_argument("--source", help="hub (default), or a folder with the files as they lie on the hub")
+    text.add_argument("--tokenizer", help="train (default), or a SentencePiece model file")
+    text.add_argument("--eos", dest="eos_piece", help="the piece that ends a document, where the model has no EOS")
+    text.add_argument("--name", help="on the hub: en of c4 (default); v1_7 (default), v1_6, … of dolma")
+    text.add_argument("--revision", help="commit on the hub (default: pinned), or that which --source PATH is of")
+    text.add_argument("--workers", type=int, help="worker processes (default: one a core)")
+    text.add_argument("--limit-files", type=int, help="read this many training files, evenly spread")
+    text.add_argument("--limit-documents", type=int, help="read this many documents of each file")
+    text.add_argument("--validation-per-mille", type=int, help="held out of dolma, in 1000 documents (default 1)")
+    text.add_argument("--seed", type=int, help="of the documents held out and the tokenizer's sample (default 0)")
+    text.add_argument("--skip-broken", action="store_true", default=None, help="leave out bad lines, and count them")
 
 
 def _plan(args: argparse.Namespace) -> int:
@@ -118,8 +171,28 @@ def _plan(args: argparse.Namespace) -> int:
 
 
 def _prepare(args: argparse.Namespace) -> int:
-    print(_prepared(args.corpus, args.vocab, args.cache))
+    from repro.prepare import TEXT_CORPORA
+
+    given = {name: getattr(args, name) for name in _TEXT_OPTIONS if getattr(args, name) is not None}
+    if args.corpus in TEXT_CORPORA:
+        print(_prepared_text(args, given))
+    elif given:
+        names = ", ".join("--" + name.removesuffix("_piece").replace("_", "-") for name in given)
+        raise UserError(f"{names}: only c4 and dolma take this, not {args.corpus}.")
+    else:
+        print(_prepared(args.corpus, args.vocab, args.cache))
     return 0
+
+
+def _prepared_text(args: argparse.Namespace, given: dict[str, Any]) -> Path:
+    from repro.prepare.progress import progress_bar
+    from repro.prepare.text import TextRequest, describe_folder, prepare_text
+
+    workers = given.pop("workers") if "workers" in given else len(os.sched_getaffinity(0))
+    with progress_bar() as progress:
+        folder = prepare_text(TextRequest(args.corpus, vocab=args.vocab, **given), args.cache, workers, progress)
+    print(describe_folder(folder), file=sys.stderr)
+    return folder
 
 
 def _prepared(corpus: str, vocab: int | None, cache: Path) -> Path:
@@ -154,7 +227,7 @@ def _run(args: argparse.Namespace) -> int:
 def _build(args: argparse.Namespace) -> int:
     from analysis.report import build
 
-    print(build(args.experiment, args.scale, args.seeds, args.root, args.out))
+    print(build(args.experiment, args.scale, args.seeds, args.root, args.out, args.eval))
     return 0
 
 
@@ -164,6 +237,18 @@ def _status(args: argparse.Namespace) -> int:
 
     show = status_json if args.json else status_text
     print(show(expand(load(args.experiment), args.scale, args.seeds), args.root))
+    return 0
+
+
+def _collect(args: argparse.Namespace) -> int:
+    from repro.archive import archive_path, save
+    from repro.experiment import expand, load
+    from repro.results import collect
+
+    path = archive_path(args.experiment, args.scale)
+    results = collect(expand(load(args.experiment), args.scale, args.seeds), args.root)
+    finished, missing = save(results, path)
+    print(f"{path}: {finished} results" + (f", {missing} runs missing" if missing else ""))
     return 0
 
 

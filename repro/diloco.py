@@ -2,11 +2,15 @@
 
 A program does the inner step of every replica and, for each fragment that an event names, an `Action`:
 take the outer gradient before the inner step, move bytes beside it, apply after it. Nothing between the
-start of a transfer and its end depends on the inner step, so the transfer may overlap with all of it.
+start of a transfer and its end depends on the inner step, so the transfer may overlap with all of it;
+what has arrived is looked at only when the inner step is over, so that a compiler won't wait earlier.
+The scopes `send`, `inner` and `outer` name the parts in the compiled program (`repro.overlap` reads them).
 Layer indices are traced, so that all fragments of one kind share a program; a step without an event is
 the plain inner step. This is the only module that knows drjax.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import drjax
@@ -62,12 +66,18 @@ def build_program(config: RunConfig, resources: Resources, mesh: Mesh, actions: 
     def program(params: Tree, adam: Tree, tokens: jax.Array, inner: Any, owned: Any, given: Any):
         if resources.outer_on_host:
             owned, given = on_device(owned), on_device(given)
-        flights = [_before(config, mesh, params, a, o, g) for a, o, g in zip(actions, owned, given, strict=True)]
-        params, adam, loss_M = _inner(config, resources, mesh, params, adam, tokens, inner)
+        with jax.named_scope("send"):
+            flights = [_before(config, mesh, params, a, o, g) for a, o, g in zip(actions, owned, given, strict=True)]
+        with jax.named_scope("inner"):
+            step = partial(_inner, config, resources, mesh, tokens=tokens, inner=inner)
+            fenced = resources.fence and any(flights)
+            params, adam, loss_M, *over = (_fenced if fenced else _free)(step, params, adam, inner["rate"])
         outs = []
-        for action, own, extra, flight in zip(actions, owned, given, flights, strict=True):
-            params, out = _after(config, mesh, params, action, own, extra, flight)
-            outs.append(out)
+        with jax.named_scope("outer"):
+            params, flights = _arrived(params, flights, *over)
+            for action, own, extra, flight in zip(actions, owned, given, flights, strict=True):
+                params, out = _after(config, mesh, params, action, own, extra, flight)
+                outs.append(out)
         return params, adam, loss_M, tuple(outs)
 
     return program
@@ -76,6 +86,40 @@ def build_program(config: RunConfig, resources: Resources, mesh: Mesh, actions: 
 def on_device(tree: Tree) -> Tree:
     """From pinned host memory, where it lies there, to the device: only what a program names (§2.5)."""
     return jax.tree.map(lambda x: jax.device_put(x, jax.memory.Space.Device), tree)
+
+
+def _free(step: Callable[..., Any], params: Tree, adam: Tree, _: jax.Array) -> Any:
+    return step(params, adam)
+
+
+def _fenced(step: Callable[..., Any], params: Tree, adam: Tree, rate: jax.Array) -> Any:
+    """The step as a loop of one trip, and a zero that only its end makes known.
+
+    For XLA's scheduler the step is then one instruction: a transfer beside it starts before all of it and ends
+    after. Left alone it starts a transfer as late as it believes safe, by a fixed guess at the link's speed.
+    The bound depends on an argument (a rate is never negative), else XLA would see through the loop.
+    """
+    loss_M = jnp.zeros(jax.eval_shape(step, params, adam)[2].shape, jnp.float32)
+    trips = (rate >= 0).astype(jnp.int32)
+
+    def trip(_: jax.Array, carried: Any) -> Any:
+        return *step(*carried[:2]), carried[3] + 1
+
+    *stepped, done = jax.lax.fori_loop(0, trips, trip, (params, adam, loss_M, jnp.int32(0)))
+    return *stepped, done - trips
+
+
+def _arrived(params: Tree, flights: list[Any], over: jax.Array | None = None) -> tuple[Tree, list[Any]]:
+    """The same values, the inboxes only when the inner update is over: XLA would wait for them to do the outer
+    update's first half before the inner update's second (clipping needs a sum over all gradients)."""
+    if not any(flights):
+        return params, flights
+    inboxes = [flight and flight[1] for flight in flights]
+    if over is None:
+        params, inboxes = jax.lax.optimization_barrier((params, inboxes))
+    else:
+        inboxes = jax.tree.map(lambda inbox: inbox + over.astype(inbox.dtype), inboxes)
+    return params, [flight and (flight[0], inbox) for flight, inbox in zip(flights, inboxes, strict=True)]
 
 
 def _inner(config: RunConfig, resources: Resources, mesh: Mesh, params: Tree, adam: Tree, tokens: Any, inner: Any):

@@ -11,6 +11,7 @@ from typing import Any
 
 import datasets
 import yaml
+from datasets.exceptions import DatasetsError
 from lm_eval import tasks as stock
 from lm_eval.api.model import TemplateLM
 
@@ -77,7 +78,7 @@ def load_task(task: Task, cache: Path, source: str = "packages") -> Any:
     path = write_task_files(cache, source)[task.name]
     try:
         loaded = stock.TaskManager(include_path=str(path.parent), include_defaults=False).load([task.name])
-    except (OSError, datasets.exceptions.DatasetsError) as error:
+    except (OSError, DatasetsError) as error:
         said = str(error).strip().splitlines()[0]
         raise UserError(
             f"the data of {task.name} can't be had from {'the hub' if source == 'hub' else path.parent} ({said}): "

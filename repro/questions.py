@@ -109,7 +109,7 @@ def from_harness(task: Any, indices: tuple[int, ...] | None, tokens: TokenSet) -
     with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that can't be turned off
         task.build_all_requests(samples=None if indices is None else list(indices))
     instances = sorted(task.instances, key=lambda i: (i.doc_id, i.idx))
-    encoded = EncodeOnly(tokens).loglikelihood(instances, disable_tqdm=True)
+    encoded: Any = EncodeOnly(tokens).loglikelihood(instances, disable_tqdm=True)
     first = [i for i in instances if i.idx == 0]
     answers = [task.doc_to_choice(i.doc) for i in first]
     whole = [context + continuation for context, continuation in encoded]

@@ -19,6 +19,7 @@ class Resources:
     fsdp: int = 1  # parameters sharded within a replica
     unroll: bool = True  # layers unrolled (fast on CPU) or scanned (fast to compile)
     outer_on_host: bool = False  # outer parameters and momentum in pinned host memory (§2.5)
+    fence: bool = False  # on TPU: transfers start before the inner step and end after it, whatever XLA guesses
     remat: str = "none"  # none | dots | full: what the backward pass recomputes
 
     @property
@@ -51,3 +52,29 @@ def local_resources(config: RunConfig, devices: int) -> Resources:
     local = config.batch // config.replicas
     data = next(d for d in range(spare, 0, -1) if local % d == 0)
     return Resources(replica=replica, data=data)
+
+
+def resources_for(
+    config: RunConfig, chips: int, slices: int, remat: str = "none", fsdp: int | None = None
+) -> Resources:
+    """The rule for `slices` slices of `chips` chips: a replica a slice (or on several, data-parallel between
+    them; or several in one), its parameters sharded over all its chips of a slice, layers in a loop, transfers fenced.
+
+    `fsdp` narrower than that leaves the rest of the slice to data-parallelism. UserError where the replicas
+    or their batch can't be laid on so many chips.
+    """
+    m = config.replicas
+    if max(m, slices) % min(m, slices):
+        raise UserError(f"{m} replicas on {slices} slices: one number must divide the other.")
+    spread = max(1, slices // m)  # slices of one replica
+    own = chips * slices // (m * spread)  # its chips in each
+    width = own if fsdp is None else fsdp
+    local = config.batch // m
+    if own % width:
+        raise UserError(f"fsdp={width} on the {own} chips that a replica has in a slice: choose a divisor.")
+    if local % (spread * own):
+        raise UserError(
+            f"{local} sequences a replica on {spread * own} chips each: choose a topology whose chips divide the "
+            f"batch, of at most {local // spread} chips for a replica in a slice."
+        )
+    return Resources(m, spread * own // width, width, unroll=False, fence=True, remat=remat)

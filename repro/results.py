@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from repro.errors import UserError
+from repro.evals import choose, read_result
 from repro.experiment import PlannedRun
 from repro.identity import config_text
 from repro.store import RunFolder, read_json
@@ -22,6 +23,7 @@ class Result:
     summary: dict[str, Any] | None = None
     provenance: dict[str, Any] | None = None
     failure: dict[str, Any] | None = None
+    evaluation: dict[str, Any] | None = None  # downstream scores of the last step
 
     @property
     def state(self) -> State:
@@ -38,15 +40,15 @@ class Result:
         return None if self.summary is None else float(self.summary["validation_loss"])
 
 
-def collect(runs: Iterable[PlannedRun], root: Path) -> tuple[Result, ...]:
-    """A result for each run, in order, from `root`/<run id>.
+def collect(runs: Iterable[PlannedRun], root: Path, eval_set: str | None = None) -> tuple[Result, ...]:
+    """A result for each run, in order, from `root`/<run id>; `eval_set` names the evaluation (default: the scale's).
 
     UserError when a folder holds another config than its name says, or a summary of another run.
     """
-    return tuple(_read(run, RunFolder(root, run.run_id)) for run in runs)
+    return tuple(_read(run, RunFolder(root, run.run_id), eval_set) for run in runs)
 
 
-def _read(run: PlannedRun, folder: RunFolder) -> Result:
+def _read(run: PlannedRun, folder: RunFolder, eval_set: str | None) -> Result:
     stored = read_json(folder.path / "config.json")
     if stored is None:
         return Result(run)
@@ -57,4 +59,7 @@ def _read(run: PlannedRun, folder: RunFolder) -> Result:
         raise UserError(
             f"{folder.path}/summary.json is that of {summary.get('run_id')!r}: delete that folder, run again."
         )
-    return Result(run, summary, folder.provenance(), folder.failure())
+    evaluation = None
+    if summary is not None and (spec := choose(run.config, eval_set)) is not None:
+        evaluation = read_result(folder, spec, int(summary["steps"]))
+    return Result(run, summary, folder.provenance(), folder.failure(), evaluation)

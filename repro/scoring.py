@@ -18,11 +18,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from repro import model as lm
 from repro.config import ModelConfig
+from repro.evals import BATCH
 from repro.mesh import DATA, FSDP, REPLICA, make_mesh, tree_shardings
 from repro.resources import Resources
 
 SHORTEST = 32  # tokens: shorter rows are padded to this
-BATCH = 8  # rows of full length a device at a time
 BLOCK_TOKENS = {"cpu": 1024}  # a device's block of rows; on a CPU more would leave its caches
 OTHER_BLOCK_TOKENS = 8192
 

@@ -163,7 +163,12 @@ class Stepper:
         layout, mesh = self.layout, self.layout.mesh
         keep = jax.ShapeDtypeStruct((layout.config.replicas,), jnp.float32, sharding=per_replica(mesh))
         ids = jax.ShapeDtypeStruct((action.kind[0],), jnp.int32, sharding=whole(mesh))
-        given: dict[str, Any] = {"ids": ids, "part": self._scalar(jnp.int32), "taken": self._scalar(jnp.int32), "keep": keep}
+        given: dict[str, Any] = {
+            "ids": ids,
+            "part": self._scalar(jnp.int32),
+            "taken": self._scalar(jnp.int32),
+            "keep": keep,
+        }
         if (action.send or action.mix) and not (action.apply or action.sync):
             given["outer"] = layout.outer_struct(action.kind)
         if action.lands:

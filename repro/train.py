@@ -9,12 +9,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from repro import similarity
+from repro import processes, similarity
 from repro.checkpoint import Checkpoints, restored_or_none
 from repro.config import RunConfig
 from repro.data import Batches, TokenSet
@@ -42,6 +43,7 @@ class Pace:
 
     checkpoint_every: int  # steps
     report_seconds: float = 0.5
+    log_every: int = 20  # steps between two moments at which several processes tell each other losses and stop signs
 
     @classmethod
     def of(cls, config: RunConfig) -> "Pace":
@@ -56,6 +58,7 @@ class _Fetched:
     step: int
     loss_M: jax.Array
     applied: dict[int, Sync]
+    seconds: float = 0.0  # since the start, when it was there
 
 
 def train(
@@ -76,9 +79,9 @@ def train(
     """
     layout = Layout.of(config, resources)
     check_vocabulary(config, tokens)
-    batches = Batches(
-        tokens, config.model.seq_len, config.batch, config.replicas, config.seed, repeat=config.repeat_data
-    )
+    # Example i of replica r has one global index, so a device's share of the batch is itself a replica of smaller ones.
+    shares = config.replicas * resources.data * resources.fsdp
+    batches = Batches(tokens, config.model.seq_len, config.batch, shares, config.seed, repeat=config.repeat_data)
     batches.require(config.steps)
     checkpoints = Checkpoints(folder.checkpoints)
     try:
@@ -117,8 +120,9 @@ class _Loop:
     def run(self, stop_asked: Callable[[], bool]) -> dict[str, Any]:
         config = self.layout.config
         state = restored_or_none(self.checkpoints, self.layout) or start(self.layout)
-        self.log = MetricsLog(self.folder.metrics, state.step)
-        self.syncs = MetricsLog(self.folder.syncs, state.step)
+        log = MetricsLog if processes.is_first() else _Unwritten
+        self.log, self.syncs = log(self.folder.metrics, state.step), log(self.folder.syncs, state.step)
+        self.unlogged: list[_Fetched] = []
         self._compile(state.step)
         self.started, self.first_step, self.reported = time.monotonic(), state.step, 0.0
         pending: _Fetched | None = None
@@ -126,17 +130,22 @@ class _Loop:
             tokens = self._tokens(step)
             loss_M, applied = self.stepper(state, tokens)
             if pending:
-                self._read(pending)
+                self._arrived(pending)
             pending = _Fetched(step, loss_M, applied)
             validate = step % config.validation.every == 0 or step == config.steps
-            stop = step < config.steps and stop_asked()
-            if validate or stop or step % self.pace.checkpoint_every == 0 or step == config.steps:
-                row = self._read(pending)
+            talk = processes.alone() or step % self.pace.log_every == 0
+            stop = step < config.steps and talk and processes.any_of(stop_asked())
+            save = stop or step % self.pace.checkpoint_every == 0 or step == config.steps
+            if validate or save:
+                self._arrived(pending)
                 pending = None
+                row = self._log()
                 if validate:
                     row["validation_loss"] = self._validate(state)
-                if stop or step % self.pace.checkpoint_every == 0 or step == config.steps:
+                if save:
                     self._save(state)
+            elif talk and self.unlogged:
+                self._log()
             if stop:
                 raise Interrupted(f"{self.folder.run_id} stopped after step {step} of {config.steps}; it is saved.")
         return self._summary(state)
@@ -148,13 +157,20 @@ class _Loop:
             self.stepper.compile(key)
 
     def _tokens(self, step: int) -> jax.Array:
-        m = self.layout.config.replicas
-        rows = np.stack([self.batches.batch(step - 1, replica) for replica in range(m)])
-        return jax.device_put(rows, batch_sharding(self.layout.mesh))
+        config, spread = self.layout.config, self.layout.resources.data * self.layout.resources.fsdp
+        rows = config.batch // config.replicas
+        shape = config.replicas, rows, config.model.seq_len + 1
 
-    def _read(self, fetched: _Fetched) -> dict[str, Any]:
-        """Log one step; UserError when it ends the run."""
-        config, step = self.layout.config, fetched.step
+        def block(index: processes.Index) -> np.ndarray:
+            share = (index[1].start or 0) * spread // rows
+            replicas = range(*index[0].indices(config.replicas))
+            return np.stack([self.batches.batch(step - 1, r * spread + share) for r in replicas])
+
+        return processes.placed(shape, batch_sharding(self.layout.mesh), block)
+
+    def _arrived(self, fetched: _Fetched) -> None:
+        """Wait for a step; UserError when a gradient that all processes have seen ends the run."""
+        step = fetched.step
         for p, sync in fetched.applied.items():
             if not bool(sync.finite):
                 raise UserError(
@@ -164,16 +180,27 @@ class _Loop:
             products = {group: np.asarray(g) for group, g in sync.gram.items()}
             for record in similarity.rows(step, sync.taken, p, self.layout.fragments[p], products):
                 self.syncs.add(record)
-        losses = np.asarray(fetched.loss_M)
+        fetched.loss_M.block_until_ready()
+        fetched.seconds = time.monotonic() - self.started
+        self.unlogged.append(fetched)
+
+    def _log(self) -> dict[str, Any]:
+        """Log the steps that have arrived, and return the last row; UserError when a loss ends the run."""
+        losses_nM = processes.rows_on_host([f.loss_M for f in self.unlogged])
+        for fetched, losses in zip(self.unlogged, losses_nM, strict=True):
+            row = self._row(fetched, losses)
+            self.log.add(row)
+            self._report(fetched.step, float(losses.mean()))
+        self.unlogged = []
+        return row
+
+    def _row(self, fetched: _Fetched, losses: np.ndarray) -> dict[str, Any]:
+        config, step = self.layout.config, fetched.step
         if not np.isfinite(losses).all():
             raise UserError(f"the loss of step {step} is {losses.tolist()}: lower the learning rate.")
         row = {"step": step, "learning_rate": learning_rate(config.inner, step, config.steps)}
         row |= {f"loss_{m}": float(x) for m, x in enumerate(losses)}
-        row["seconds"] = time.monotonic() - self.started
-        row["validation_loss"] = None
-        self.log.add(row)
-        self._report(step, float(losses.mean()))
-        return row
+        return row | {"seconds": fetched.seconds, "validation_loss": None}
 
     def _fragment_name(self, p: int) -> str:
         fragment = self.layout.fragments[p]
@@ -225,3 +252,16 @@ class _Loop:
 
     def _parameter_kinds(self) -> tuple[str, ...]:
         return ("outer", "first", "average") if self.layout.config.sync else ("outer",)
+
+
+class _Unwritten:
+    """The log of a process that leaves writing to another."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        pass
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Drop it."""
+
+    def close_part(self, step: int) -> None:
+        """Nothing to write."""

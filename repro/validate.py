@@ -10,6 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from repro import model as lm
 from repro.data import TokenSet
 from repro.mesh import DATA, FSDP, REPLICA
+from repro.processes import on_host, placed
 from repro.state import Layout, TrainState, evaluated_parameters
 
 CHUNK = 32  # windows a device at a time
@@ -39,7 +40,8 @@ class Validator:
             rows = self._windows[first : first + chunk]
             padded = np.zeros((chunk, rows.shape[1]), np.int32)
             padded[: len(rows)] = rows
-            sums = np.asarray(self._score(params, jax.device_put(padded, self._rows())), np.float64)
+            windows = placed(padded.shape, self._rows(), padded.__getitem__)
+            sums = on_host(self._score(params, windows)).astype(np.float64)
             total += float(sums[: len(rows)].sum())
         return -total / (len(self._windows) * self._layout.config.model.seq_len)
 

@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--root", type=Path, required=True)
     args = parser.parse_args()
     os.sched_setaffinity(0, {int(c) for c in args.cores.split(",")})
-    stop = _Stop()
+    stop = Stop(with_parent=True)
     _configure_jax(args.cache)
     tell(ready=True)
     for line in sys.stdin:
@@ -39,12 +39,12 @@ def tell(**message: Any) -> None:
     print(json.dumps(message), flush=True)
 
 
-class _Stop:
-    """Set by the first SIGTERM or SIGINT, or by the parent's death; a second signal kills."""
+class Stop:
+    """Set by the first SIGTERM or SIGINT, or `with_parent` by the parent's death; a second signal kills."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_parent: bool = False) -> None:
         self.asked = False
-        self._parent = os.getppid()
+        self._parent = os.getppid() if with_parent else None
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
 
@@ -53,7 +53,7 @@ class _Stop:
         signal.signal(number, signal.SIG_DFL)
 
     def __call__(self) -> bool:
-        return self.asked or os.getppid() != self._parent
+        return self.asked or self._parent not in (None, os.getppid())
 
 
 def _configure_jax(cache: Path) -> None:
@@ -64,7 +64,7 @@ def _configure_jax(cache: Path) -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
-def _serve(request: dict[str, Any], args: argparse.Namespace, stop: _Stop) -> bool:
+def _serve(request: dict[str, Any], args: argparse.Namespace, stop: Stop) -> bool:
     """Do one run; False when asked to stop."""
     from repro.config import RunConfig
     from repro.errors import UserError
@@ -100,31 +100,14 @@ def _record_failure(write_json: Any, root: Path, run_id: str, reason: str) -> No
         write_json(root / run_id / "failure.json", {"reason": reason, "time": time.time()})
 
 
-def _attempt(config: Any, folder: Any, args: argparse.Namespace, stop: _Stop) -> None:
+def _attempt(config: Any, folder: Any, args: argparse.Namespace, stop: Stop) -> None:
     import jax
 
-    from repro.data import open_tokens
-    from repro.prepare import token_folder
-    from repro.provenance import Attempt, commit, machine
+    from repro.attempt import attempt
     from repro.resources import local_resources
-    from repro.train import Interrupted, train
 
     resources = local_resources(config, jax.local_device_count())
-    tokens = token_folder(config.corpus, args.cache, vocab=config.model.vocab)
-    text, held_out = open_tokens(tokens), open_tokens(tokens, "validation")
-    device = jax.devices()[0].device_kind
-    mesh = {"replica": resources.replica, "data": resources.data, "fsdp": resources.fsdp, "device": device}
-    attempt = Attempt(folder, {**commit(), **machine(), "mesh": mesh, "tokens": text.digest})
-    outcome = "failed"
-    try:
-        summary = train(config, resources, folder, text, held_out, report=lambda m: tell(**m), stop_asked=stop)
-        folder.write_summary(summary)
-        outcome = "finished"
-    except Interrupted:
-        outcome = "interrupted"
-        raise
-    finally:
-        attempt.end(outcome)
+    attempt(config, resources, folder, args.cache, lambda m: tell(**m), stop)
 
 
 if __name__ == "__main__":

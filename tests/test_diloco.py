@@ -23,7 +23,7 @@ SGD = OuterConfig("sgd", learning_rate=0.7, momentum=0.0)
 PLAIN = OuterConfig("nesterov", learning_rate=1.0, momentum=0.0)
 
 CASES: dict[str, dict[str, Any]] = {
-    "streaming": dict(sync=tiny.synced(every=4, delays=(1,), mix=0.5)),
+    "streaming": dict(sync=tiny.synced(every=4, delays=(1,), mix=0.75)),
     "late-worker": dict(sync=tiny.synced(every=4, delays=(1, 3), mix=0.25)),
     "two-in-flight": dict(sync=tiny.synced(every=4, delays=(3,), mix=0.5, fragments=tiny.MERGED)),
     "fewer-steps-than-fragments": dict(sync=tiny.synced(every=2, delays=(0,), mix=0.25)),

@@ -14,14 +14,23 @@ import repro
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {
+    "repro.attempt",
     "repro.checkpoint",
+    "repro.compile",
+    "repro.compile_report",
     "repro.compress",
     "repro.diloco",
     "repro.dropping",
+    "repro.evaluate",
+    "repro.export",
+    "repro.harness",
+    "repro.harness_tasks",
     "repro.mesh",
     "repro.model",
     "repro.optim",
     "repro.packing",
+    "repro.processes",
+    "repro.scoring",
     "repro.state",
     "repro.step",
     "repro.train",

@@ -115,10 +115,9 @@ def go(layout: Layout, state: TrainState, last: int) -> None:
         stepper(state, jax.device_put(rig.tokens(layout.config, state.step + 1), batch_sharding(layout.mesh)))
 
 
-@pytest.mark.parametrize("codec", ["float32", "e3m0"])
-def test_a_run_goes_on_on_another_layout_with_codes_in_flight(codec: str, tmp_path: Path) -> None:
+def test_a_run_goes_on_on_another_layout_with_codes_in_flight(tmp_path: Path) -> None:
     # H = 6, τ = 3: after step 7 the codes of fragment 0 are there, and one part of three has moved.
-    config = tiny.run_config(tiny.synced(every=6, delays=(3,), fragments=tiny.MERGED, codec=codec), batch=8)
+    config = tiny.run_config(tiny.synced(every=6, delays=(3,), fragments=tiny.MERGED, codec="e3m0"), batch=8)
     here = Layout.of(config, tiny.TWO)
     state = rig.begin(here)
     go(here, state, 7)

@@ -1,16 +1,15 @@
 """What the compiled programs send: read from their HLO on a mesh replica × data × fsdp of two each."""
 
 from dataclasses import replace
-from typing import Any
 
-import hlo
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import rig
 import tiny
 
-from repro import wire
+from repro import hlo, wire
 from repro.actions import Action
 from repro.config import CodecConfig, SyncConfig
 from repro.errors import UserError
@@ -113,34 +112,58 @@ def rows_like(shapes: wire.LeafShapes, replicas: int) -> dict[str, np.ndarray]:
     return {n: rng.standard_normal((replicas, *s)).astype(np.float32) for n, s in shapes.items()}
 
 
+SEED, TAKEN = 3, 5
+
+
+def encoded(codec: CodecConfig, deltas: wire.Rows) -> wire.Rows:
+    """The codes of both replicas."""
+
+    def one(delta: wire.Rows, replica: jax.Array) -> wire.Rows:
+        return wire.encode_rows(delta, codec, SEED, jnp.int32(TAKEN), replica)
+
+    return jax.vmap(one)(deltas, jnp.arange(2))
+
+
+def received(codec: CodecConfig, resources: Resources, parts: int, deltas: wire.Rows) -> wire.Rows:
+    """What every replica has of all outer gradients after `parts` transfers on a mesh."""
+    mesh, shapes = make_mesh(resources), {name: leaf.shape[1:] for name, leaf in deltas.items()}
+
+    def through(deltas: wire.Rows) -> wire.Rows:
+        codes = encoded(codec, deltas)
+        inbox = jnp.zeros(wire.inbox_shape(shapes, codec, mesh, 2, parts), jnp.uint8)
+        for part in range(parts):
+            inbox = wire.move(codes, inbox, jnp.int32(part), parts, mesh)
+        return wire.unpack(inbox, shapes, codec, mesh, SEED, jnp.int32(TAKEN))
+
+    compiled = jax.jit(through).lower(deltas).compile(compiler_options=rig.QUICK)
+    return jax.tree.map(np.asarray, compiled(deltas))
+
+
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("resources", [tiny.ONE, tiny.TWO, tiny.SHARDED], ids=["one", "two", "sharded"])
 def test_what_is_moved_and_unpacked_is_what_was_encoded(resources: Resources, parts: int) -> None:
     # float32 travels bit for bit, so every value must come back in its place, on any mesh, in any number of parts.
-    codec, shapes = CodecConfig("float32"), fragment_shapes(tiny.MODEL, 2, True)
-    mesh = make_mesh(resources)
-    deltas = rows_like(shapes, replicas=2)
+    deltas = rows_like(fragment_shapes(tiny.MODEL, 2, True), replicas=2)
+    jax.tree.map(np.testing.assert_array_equal, received(CodecConfig("float32"), resources, parts, deltas), deltas)
 
-    def through(deltas: wire.Rows) -> wire.Rows:
-        codes = wire.encode_rows(deltas, codec)
-        inbox = np.zeros(wire.inbox_shape(shapes, codec, mesh, 2, parts), np.uint8)
-        for part in range(parts):
-            inbox = wire.move(codes, inbox, jax.numpy.int32(part), parts, mesh)
-        return wire.unpack(inbox, shapes, codec, mesh)
 
-    for name, leaf in jax.jit(through)(deltas).items():
-        np.testing.assert_array_equal(leaf, deltas[name], err_msg=name)
+@pytest.mark.parametrize("drop", ["none", "feddropout", "ties"])
+def test_what_is_received_does_not_depend_on_the_layout(drop: str) -> None:
+    codec = CodecConfig("e3m0", drop=drop, keep=1.0 if drop == "none" else 0.5)
+    deltas = rows_like(fragment_shapes(tiny.MODEL, *EMBED), replicas=2)
+    alone, sharded = received(codec, tiny.ONE, 1, deltas), received(codec, tiny.SHARDED, 3, deltas)
+    jax.tree.map(np.testing.assert_array_equal, alone, sharded)
+    assert any(np.any(leaf[0] != leaf[1]) for leaf in alone.values())
 
 
 def test_codes_do_not_depend_on_the_layout() -> None:
     deltas = rows_like(fragment_shapes(tiny.MODEL, 2, True), replicas=2)
     sync = tiny.synced(codec="e3m0", fragments=tiny.MERGED, delays=(2,))
-    kinds: list[dict[str, Any]] = []
+    kinds: list[wire.Rows] = []
     for resources in (tiny.ONE, tiny.SHARDED):
-        layout = Layout.of(tiny.run_config(sync, batch=8), resources)
-        structs = layout.codes_struct((2, True))
+        structs = Layout.of(tiny.run_config(sync, batch=8), resources).codes_struct((2, True))
         out = {name: struct.sharding for name, struct in structs.items()}
-        encode = jax.jit(lambda d: wire.encode_rows(d, CodecConfig("e3m0")), out_shardings=out)
+        encode = jax.jit(lambda d: encoded(CodecConfig("e3m0"), d), out_shardings=out)
         kinds.append(jax.tree.map(np.asarray, encode(deltas)))
         assert {n: x.shape for n, x in kinds[-1].items()} == {n: s.shape for n, s in structs.items()}
     jax.tree.map(np.testing.assert_array_equal, *kinds)

@@ -5,6 +5,8 @@ XLA writes device groups in three spellings; all become lists of positions in th
     {{0,1},{2,3}}                                  the groups themselves
     [4,2]<=[2,2,2]T(0,2,1)                         a transposed range, cut into rows
     mesh['a'=2,'b'=4], device_ids=([2,2,2]T(0,2,1)) {'a','b':(1)2}    axes (or parts of axes) of a mesh
+
+What travels between TPU slices shows as send and recv instead: `repro.overlap`.
 """
 
 import math
@@ -16,10 +18,10 @@ import numpy as np
 
 Groups = list[tuple[int, ...]]
 
-_KINDS = "all-gather|all-reduce|reduce-scatter|(?:ragged-)?all-to-all|collective-(?:permute|broadcast)|send|recv"
+_KINDS = "all-gather|all-reduce|reduce-scatter|(?:ragged-)?all-to-all|collective-(?:permute|broadcast)"
 _INSTRUCTION = re.compile(rf"^\s*(?:ROOT )?%?\S+ = (?P<type>.*?) (?P<kind>{_KINDS})(?P<start>-start)?\(")
 _SHAPE = re.compile(r"([a-z][a-z0-9]*)\[([\d,]*)\]")
-_BYTES = {"pred": 1, "u8": 1, "s8": 1, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "u32": 4, "s32": 4, "f32": 4}
+ELEMENT_BYTES = {"pred": 1, "u8": 1, "s8": 1, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "u32": 4, "s32": 4, "f32": 4}
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Collective:
     @property
     def bytes(self) -> int:
         """Bytes of the results on one device."""
-        return sum(_BYTES[dtype] * math.prod(shape) for dtype, shape in self.results)
+        return sum(ELEMENT_BYTES[dtype] * math.prod(shape) for dtype, shape in self.results)
 
 
 def collectives(text: str, mesh: Mapping[str, int]) -> list[Collective]:

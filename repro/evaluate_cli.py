@@ -1,0 +1,149 @@
+"""The commands `evaluate`, `export` and `lm-eval`: arguments in, sentences out.
+
+They run on the CPU unless JAX_PLATFORMS names an accelerator.
+"""
+
+import argparse
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from repro.config import RunConfig
+from repro.errors import UserError
+from repro.evals import BATCH, PARAMETERS, SETS, TASKS, choose, result_path
+from repro.evaluator import Job, evaluate_all, pending
+from repro.experiment import expand, load, names
+from repro.identity import from_json
+from repro.store import RunFolder, find_run, read_json
+from repro.sweep import default_workers
+
+
+def add_evaluate(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `evaluate`."""
+    parser.add_argument("what", nargs="+", help="an experiment such as table5, or run ids, or their beginnings")
+    parser.add_argument("--scale", default="mini", help="of an experiment: paper, mini (default) or smoke")
+    parser.add_argument("--seeds", type=int, default=1, help="of an experiment: seeds 0 .. N-1 (default 1)")
+    parser.add_argument("--eval", choices=sorted(SETS), help="full: whole sets (default at paper scale); part: at mini")
+    parser.add_argument("--tasks", type=_words, default=(), help=f"instead of a set: some of {','.join(TASKS)}")
+    parser.add_argument("--limit", type=int, help="the first N questions of each task; never compared with anything")
+    parser.add_argument("--step", type=int, help="a checkpoint's step (default: the end of the run)")
+    parser.add_argument("--workers", type=int, default=None, help="runs side by side (default one a core)")
+    parser.add_argument("--batch", type=int, default=BATCH, help=f"sequences at a time (default {BATCH})")
+    parser.add_argument("--source", choices=("packages", "hub"), default="packages", help="where questions come from")
+    _common(parser)
+
+
+def add_export(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `export`."""
+    parser.add_argument("run", help="a run id, or its beginning")
+    parser.add_argument("--to", default="safetensors", help="the form (default and only: safetensors)")
+    parser.add_argument("--out", type=Path, help="the folder to write (default exports/<id>)")
+    parser.add_argument("--step", type=int, help="a checkpoint's step (default: the newest)")
+    _common(parser)
+
+
+def add_lm_eval(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `lm-eval`: its own go before the run, those of lm-eval after it."""
+    parser.add_argument("--step", type=int, help="a checkpoint's step (default: the newest)")
+    _common(parser)
+    parser.add_argument("run", help="a run id, or its beginning")
+    parser.add_argument("options", nargs=argparse.REMAINDER, help="of lm-eval: --tasks piqa --limit 100 …")
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--parameters", choices=PARAMETERS, help="default: as its validation loss (Table 3)")
+    parser.add_argument("--root", type=Path, default=Path("runs"), help="where run folders lie (default runs)")
+    parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens, questions and compiled programs")
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in text.split(",") if word)
+
+
+def evaluate(args: argparse.Namespace) -> int:
+    """Score what is missing; nothing heavy is imported when nothing is."""
+    if args.batch < 1:
+        raise UserError(f"batch={args.batch}: give at least one sequence.")
+    jobs = tuple(_jobs(args))
+    todo = pending(jobs, args.root)
+    code = 0
+    if todo:
+        _choose_platform()
+        workers = default_workers() if args.workers is None else args.workers
+        code = evaluate_all(todo, args.root, args.cache, workers, batch=args.batch, source=args.source)
+    if not jobs:
+        print("nothing to evaluate: no run is finished, or the scale has no evaluation of its own (--eval).")
+    for job in jobs if args.what[0] not in names() else ():
+        print(result_path(RunFolder(args.root, job.run_id), job.spec.id(job.step)))
+    return code
+
+
+def _jobs(args: argparse.Namespace) -> Iterable[Job]:
+    for what in args.what:
+        if what in names():
+            yield from _experiment_jobs(what, args)
+        else:
+            folder = find_run(args.root, what)
+            config = from_json(RunConfig, read_json(folder.path / "config.json"))
+            step = _step(folder, args.step)
+            if step is None:
+                raise UserError(f"{folder.run_id} is not finished: give one of its checkpoints with --step.")
+            job = _job(folder, config, step, args)
+            if job is None:
+                raise UserError(f"scale {config.scale} has no evaluation of its own: give --eval or --tasks.")
+            yield job
+
+
+def _experiment_jobs(name: str, args: argparse.Namespace) -> Iterable[Job]:
+    missing = 0
+    for run in expand(load(name), args.scale, args.seeds):
+        folder = RunFolder(args.root, run.run_id)
+        step = _step(folder, args.step)
+        if step is None:
+            missing += 1
+        elif (job := _job(folder, run.config, step, args)) is not None:
+            yield job
+    if missing:
+        print(f"{missing} run{'' if missing == 1 else 's'} of {name} not finished: left out.")
+
+
+def _step(folder: RunFolder, asked: int | None) -> int | None:
+    """The step to evaluate; None for a run without an end."""
+    if asked is not None:
+        return asked
+    summary = folder.summary()
+    return None if summary is None else int(summary["steps"])
+
+
+def _job(folder: RunFolder, config: RunConfig, step: int, args: argparse.Namespace) -> Job | None:
+    spec = choose(config, args.eval, tasks=args.tasks, limit=args.limit, parameters=args.parameters)
+    return None if spec is None else Job(folder.run_id, config, spec, step)
+
+
+def export(args: argparse.Namespace) -> int:
+    """Write a run in a form that others read."""
+    folder = find_run(args.root, args.run)
+    _choose_platform()
+    from repro import export as exporting  # JAX
+
+    out = args.out or Path("exports") / folder.run_id
+    which = args.parameters or "outer"
+    print(exporting.export(folder, args.cache, out, to=args.to, step=args.step, which=which))
+    return 0
+
+
+def lm_eval(args: argparse.Namespace) -> int:
+    """lm-eval's command line with a run as its model."""
+    run = find_run(args.root, args.run).run_id
+    _choose_platform()
+    from repro.harness import command_line  # JAX and lm-eval: seconds
+
+    model_args = {"run": run, "root": str(args.root), "cache": str(args.cache)}
+    model_args |= {} if args.step is None else {"step": str(args.step)}
+    model_args |= {} if args.parameters is None else {"parameters": args.parameters}
+    return command_line(model_args, args.cache, args.options)
+
+
+def _choose_platform() -> None:
+    """Before JAX is imported, here or in a worker: finding an accelerator's library must not start it."""
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")

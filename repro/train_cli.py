@@ -1,0 +1,112 @@
+"""`python -m repro train`: one run from its config, in one process or in one of several.
+
+The same command serves a shell, `srun` and pods: the processes meet at a coordinator named by hand, or in
+the cluster that JAX finds in the environment. Folders must be shared between them.
+"""
+
+import argparse
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from repro.config import RunConfig
+from repro.errors import UserError
+from repro.identity import from_json, run_id
+from repro.resources import Resources, local_resources
+from repro.store import RunBusy, RunFolder, open_folder, read_json
+from repro.worker import EXIT_INTERRUPTED, Stop, tell
+
+REPORT_SECONDS = 10.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("config", type=Path, help="a config.json, as in every run folder")
+    parser.add_argument("--root", type=Path, default=Path("runs"), help="where run folders lie (default runs)")
+    parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens and compiled programs")
+    parser.add_argument("--checkpoint-every", type=int, help="steps between checkpoints (default: eight a run)")
+    mesh = parser.add_argument_group("placement over all processes (default: a device a replica)")
+    for axis, text in (("replica", "M or a divisor of it"), ("data", "batch split"), ("fsdp", "parameters sharded")):
+        mesh.add_argument(f"--{axis}", type=int, help=f"mesh extent: {text}")
+    mesh.add_argument("--scan", action="store_true", help="layers in a loop: compiles faster")
+    group = parser.add_argument_group("processes")
+    group.add_argument("--cluster", action="store_true", help="as JAX finds them: Slurm, Kubernetes, TPU pods")
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="of process 0")
+    group.add_argument("--processes", type=int, help="how many there are")
+    group.add_argument("--process", type=int, help="this one's number, from 0")
+    group.add_argument("--devices", type=int, help="simulated CPU devices of this process")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Train; 42 when asked to stop, with everything saved."""
+    from repro.processes import Cluster, any_of, is_first, join
+
+    config, stop = _config(args.config), Stop()
+    _keep_programs(args.cache)
+    join(Cluster(args.cluster, args.coordinator, args.processes, args.process, args.devices))
+    folder = open_folder(args.root, config) if is_first() else RunFolder(args.root, run_id(config))
+    with ExitStack() as stack:
+        if any_of(is_first() and not _held(stack, folder)):
+            raise UserError(f"{folder.run_id} is being trained by another process: wait for it, or stop it.")
+        if any_of(is_first() and folder.summary() is not None):
+            tell(finished=folder.run_id)
+            return 0
+        return _train(args, config, folder, stop)
+
+
+def _train(args: argparse.Namespace, config: RunConfig, folder: RunFolder, stop: Stop) -> int:
+    from repro.attempt import attempt
+    from repro.processes import is_first
+    from repro.train import Interrupted, Pace
+
+    def report(message: dict[str, Any]) -> None:
+        if is_first():
+            tell(**message)
+
+    pace = replace(Pace.of(config), report_seconds=REPORT_SECONDS)
+    if args.checkpoint_every is not None:
+        if args.checkpoint_every < 1:
+            raise UserError(f"--checkpoint-every {args.checkpoint_every}: give one step or more.")
+        pace = replace(pace, checkpoint_every=args.checkpoint_every)
+    try:
+        attempt(config, _resources(args, config), folder, args.cache, report, stop, pace)
+    except Interrupted as message:
+        report({"interrupted": str(message)})
+        return EXIT_INTERRUPTED
+    report({"finished": folder.run_id})
+    return 0
+
+
+def _config(path: Path) -> RunConfig:
+    value = read_json(path)
+    if value is None:
+        raise UserError(f"no config in {path}: give the config.json of a run.")
+    return from_json(RunConfig, value)
+
+
+def _resources(args: argparse.Namespace, config: RunConfig) -> Resources:
+    import jax
+
+    asked = {axis: getattr(args, axis) for axis in ("replica", "data", "fsdp") if getattr(args, axis) is not None}
+    if any(extent < 1 for extent in asked.values()):
+        raise UserError(f"a mesh of {asked}: every extent is 1 or more.")
+    base = Resources(**asked) if asked else local_resources(config, jax.device_count())
+    return replace(base, unroll=not args.scan)
+
+
+def _keep_programs(cache: Path) -> None:
+    """In the cache, unless the environment names another place."""
+    import jax
+
+    if jax.config.jax_compilation_cache_dir is None:
+        jax.config.update("jax_compilation_cache_dir", str((cache / "xla").resolve()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+def _held(stack: ExitStack, folder: RunFolder) -> bool:
+    try:
+        stack.enter_context(folder.held())
+    except RunBusy:
+        return False
+    return True
