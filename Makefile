@@ -31,7 +31,7 @@ $(TEST_ENV): $(RUN_ENV)
 	@rm -f $(VENV)/.test-*; touch $@
 
 table5: $(RUN_ENV)  ## Table 5 and Figure 5 in miniature: train, evaluate, show (SCALE, SEEDS, EVAL=full: whole sets)
-	@$(PY) -m repro run $@ $(WHERE)
+	@$(PY) -m repro run $@ $(WHERE) $(EVALUATION)
 	@$(PY) -m repro evaluate $@ $(WHERE) $(EVALUATION)
 	@$(PY) -m repro build $@ $(WHERE) --out $(OUT) $(EVALUATION)
 

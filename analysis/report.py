@@ -7,7 +7,6 @@ importing a plotting library. Files are written under another name and renamed.
 import csv
 import hashlib
 import io
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,16 +14,20 @@ from analysis import render
 from analysis.tables import Table, runs_table, table5
 from analysis.views import COLUMNS, csv_rows, document
 from repro import paper
+from repro.config import SCALES
 from repro.errors import UserError
 from repro.experiment import Experiment, expand, load
 from repro.plan import plan_text
 from repro.results import collect
+from repro.store import write_bytes
 
 DRAWING = Path(__file__).parent / "figures.py"
 
 
 def build(name: str, scale: str, seeds: int, root: Path, out: Path, eval_set: str | None = None) -> str:
     """Write everything of an item under `out`; the text to print. UserError for an unknown item."""
+    if scale not in SCALES:
+        raise UserError(f"scale={scale!r}: choose one of {', '.join(SCALES)}.")
     if name in COMPUTED:
         return COMPUTED[name](out)
     experiment = load(name)
@@ -32,7 +35,7 @@ def build(name: str, scale: str, seeds: int, root: Path, out: Path, eval_set: st
         raise UserError(f"{name} has no table: `make figures-simulated` draws what is simulated.")
     if name == "table2":
         text = plan_text(experiment, scale, seeds)
-        _write(out / "table2.txt", text.encode())
+        write_bytes(out / "table2.txt", text.encode())
         return text
     return build_runs(experiment, scale, seeds, root, out, eval_set)
 
@@ -51,7 +54,7 @@ def build_runs(
     full, terminal = document(table, picture), render.text(document(table, terminal=True))
     files = {".md": render.markdown(full), ".tex": render.latex(full), ".html": render.page(full)}
     for suffix, content in (files | {".csv": _csv(table), ".txt": terminal + "\n"}).items():
-        _write(stem.with_suffix(suffix), content.encode())
+        write_bytes(stem.with_suffix(suffix), content.encode())
     shown = ", ".join(f"{experiment.name}{suffix}" for suffix in (".md", ".tex", ".html", ".csv"))
     figure = f" and {picture.name}" if picture else ""
     return f"{terminal}\n\nWritten to {out}: {shown}{figure}."
@@ -99,8 +102,8 @@ def _figure(table: Table, stem: Path) -> Path:
 
         figure = figure5(table)
         for path in (png, svg):
-            _write(path, image(figure, path.suffix.removeprefix(".")))
-        _write(stamp, f"{digest}\n".encode())
+            write_bytes(path, image(figure, path.suffix.removeprefix(".")))
+        write_bytes(stamp, f"{digest}\n".encode())
     return png
 
 
@@ -117,18 +120,3 @@ def _csv(table: Table) -> str:
     lines = io.StringIO()
     csv.writer(lines, lineterminator="\n").writerows([COLUMNS, *csv_rows(table)])
     return lines.getvalue()
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Atomically; UserError when it can't be written."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{path.parent} can't be made ({error.strerror}): choose another folder.") from error
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise UserError(f"{path} could not be written ({error.strerror}): free some space, run again.") from error

@@ -5,6 +5,7 @@ answers at once, and the figures, which need matplotlib, live in `analysis.simul
 """
 
 import csv
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ from repro.scenario import (
     printed,
 )
 from repro.simulate import Link, utilisation
+from repro.store import write_bytes
 
 COLUMNS = ("row", "column", "ours", "spread", "n", "paper", "tolerance", "verdict", "runs")
 EVERY = 100  # H of Tables 1 and 7
@@ -291,5 +293,6 @@ def _table4_sheet(cells: Sequence[Cell]) -> Sheet:
 
 
 def _write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows([head, *rows])
+    lines = io.StringIO()
+    csv.writer(lines, lineterminator="\n").writerows([head, *rows])
+    write_bytes(path, lines.getvalue().encode())

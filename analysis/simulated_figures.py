@@ -4,6 +4,7 @@ Curves have the paper's axes: utilisation from 0 to 1 over bandwidth from 0.1 to
 Its figures have no published digits, so nothing of theirs is drawn but what a table prints.
 """
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from repro.forecast import Forecast, Question
 from repro.methods import METHODS
 from repro.scenario import PAPER_GRID, Drawing, Simulation, paper_curve
 from repro.simulate import Cycle, Kind, Link, Node, trace, utilisation
+from repro.store import write_bytes
 
 # Blue, orange and green are the paper's (§3.1); red is its own method (appendix, Figure 16), so overlap
 # alone is purple.
@@ -88,9 +90,17 @@ def build_figures(out: Path) -> tuple[Path, ...]:
 def save(figure: Figure, stem: Path) -> list[Path]:
     """Write `stem`.png and .svg without a date, so that the same numbers give the same file."""
     paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
-    figure.savefig(paths[0], dpi=200)
-    figure.savefig(paths[1], metadata={"Date": None})
+    for path in paths:
+        _write_figure(figure, path)
     return paths
+
+
+def _write_figure(figure: Figure, path: Path) -> None:
+    """Drawn in memory first, so that a full disk leaves no half of a picture."""
+    picture = io.BytesIO()
+    kind = path.suffix.lstrip(".") or "png"
+    figure.savefig(picture, format=kind, dpi=200, **({"metadata": {"Date": None}} if kind == "svg" else {}))
+    write_bytes(path, picture.getvalue())
 
 
 def draw_curves(spec: Simulation, marks: bool = False) -> Figure:
@@ -207,7 +217,7 @@ def plot_forecast(question: Question, answer: Forecast, path: Path) -> None:
         panel.set_xlim(grid[0], grid[-1])
         panel.set_ylabel("Compute utilisation")
         panel.set_title(f"{question.method.label}, {question.network.name}", loc="left")
-        figure.savefig(path, dpi=200)
+        _write_figure(figure, path)
 
 
 def _steady(cycle: Cycle, times: tuple[float, ...], spec: Drawing) -> float:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro.store import write_bytes
+
 _LATEX = {"\\": r"\textbackslash{}", "≠": r"$\neq$", "·": r"$\cdot$", "×": r"$\times$", "τ": r"$\tau$"}
 _LATEX |= {"²": r"$^2$", "−": "-", "≥": r"$\geq$", "≤": r"$\leq$"}
 _LATEX |= {c: f"\\{c}" for c in "&%$#_{}"} | {"^": r"\^{}", "~": r"\~{}", "|": r"\textbar{}"}
@@ -68,7 +70,7 @@ class Sheet:
 def write_sheet(sheet: Sheet, stem: Path) -> None:
     """Write `stem`.md, .tex and .html."""
     for suffix, content in ((".md", sheet.markdown()), (".tex", sheet.latex()), (".html", sheet.html())):
-        stem.with_suffix(suffix).write_text(content, encoding="utf-8")
+        write_bytes(stem.with_suffix(suffix), content.encode())
 
 
 def _html_cells(row: Sequence[str]) -> str:

@@ -12,6 +12,8 @@ from repro.resources import Resources
 from repro.store import RunFolder
 from repro.train import Interrupted, Pace, Report, train
 
+VERIFIED_BYTES = 2**30  # read through before a run; larger sets are checked by size at every start
+
 
 def attempt(
     config: RunConfig,
@@ -25,6 +27,9 @@ def attempt(
     """Train to the end and write the summary; raises what `train` raises. Process 0 writes, the others train along."""
     tokens = token_folder(config.corpus, cache, vocab=config.model.vocab)
     text, held_out = open_tokens(tokens), open_tokens(tokens, "validation")
+    for part in (text, held_out):
+        if part.size_bytes <= VERIFIED_BYTES:
+            part.verify()
     mesh = {"replica": resources.replica, "data": resources.data, "fsdp": resources.fsdp, **processes.facts()}
     facts = {**commit(), **machine(), "mesh": mesh, "tokens": text.digest}
     entry = Attempt(folder, facts) if processes.is_first() else None

@@ -1,6 +1,7 @@
 """The command line. Every command imports what it needs when it runs, so that help and plans come at once."""
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -10,6 +11,17 @@ from typing import Any
 from repro.errors import UserError
 
 EXIT_USER_ERROR, EXIT_INTERRUPTED = 2, 42
+# What a wrong or full place to write to gives: the user's to mend, not a bug.
+DISK_ERRORS = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EACCES,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ENOENT,
+}
 _TEXT_OPTIONS = (
     "source",
     "tokenizer",
@@ -33,12 +45,18 @@ def main(words: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"repro: {error}", file=sys.stderr)
         return EXIT_USER_ERROR
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        if error.errno not in DISK_ERRORS:
+            raise
+        where = error.filename or "the disk"
+        print(f"repro: {where} can't be written or read ({error.strerror}): choose another folder.", file=sys.stderr)
+        return EXIT_USER_ERROR
     except KeyboardInterrupt:
         print("repro: interrupted; run the same command to go on.", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -124,13 +142,14 @@ def _run_arguments(parser: argparse.ArgumentParser) -> None:
     _experiment_arguments(parser)
     _places(parser)
     parser.add_argument("--workers", type=int, default=None, help="runs side by side (default one a core)")
+    parser.add_argument("--eval", choices=("full", "part"), help="what will be evaluated: only checked here")
 
 
 def _build_arguments(parser: argparse.ArgumentParser) -> None:
     _experiment_arguments(parser)
     _places(parser)
     parser.add_argument("--out", type=Path, default=Path("build"), help="where tables and figures go")
-    parser.add_argument("--eval", help="which evaluation to show: full or part (default: the scale's)")
+    parser.add_argument("--eval", choices=("full", "part"), help="which evaluation to show (default: the scale's)")
 
 
 def _status_arguments(parser: argparse.ArgumentParser) -> None:
@@ -209,7 +228,10 @@ def _run(args: argparse.Namespace) -> int:
     from repro.experiment import expand, load
     from repro.sweep import corpora, default_workers, pending, sweep
 
-    runs = pending(expand(load(args.experiment), args.scale, args.seeds), args.root)
+    experiment = load(args.experiment)
+    if getattr(experiment, "derived", True) or not experiment.rows:
+        raise UserError(f"{args.experiment} has nothing to train: `make {args.experiment}` or `build` shows it.")
+    runs = pending(expand(experiment, args.scale, args.seeds), args.root)
     if not runs:
         return 0
     for corpus, vocab in sorted(corpora(runs)):

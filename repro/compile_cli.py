@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Compile, show, and leave compile-<name>.md and .json; exit 1 when a run does not fit."""
+    """Compile, show, and leave compile-<name>-<slices>x<topology>.md and .json; exit 1 when a run does not fit."""
     from analysis import render
     from repro.compile import compile_run, topology
     from repro.compile_report import as_json, document
@@ -42,7 +42,7 @@ def main(args: argparse.Namespace) -> int:
     on = topology(args.topology, args.slices)
     on.hbm_bytes  # noqa: B018  a chip that the table lacks is told before an hour of compiling
     results = []
-    stem = args.out / f"compile-{args.experiment}"
+    stem = args.out / f"compile-{args.experiment}-{args.slices}x{args.topology.replace(':', '-')}"
     for run in runs:
         print(f"compiling {run.run_id} for {args.slices} x {args.topology}", file=sys.stderr, flush=True)
         found = compile_run(run.config, on, args.fsdp, args.remat, args.outer_on_host)

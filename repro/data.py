@@ -77,6 +77,11 @@ class TokenSet:
         """The number of tokens."""
         return self._starts[-1]
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all shards on disk."""
+        return len(self) * self.tokenizer.dtype.itemsize
+
     def read(self, start: int, count: int) -> np.ndarray:
         """Tokens [start, start + count) as int32, across shards if need be."""
         if start < 0 or start + count > len(self):

@@ -72,7 +72,7 @@ def evaluate(args: argparse.Namespace) -> int:
         workers = default_workers() if args.workers is None else args.workers
         code = evaluate_all(todo, args.root, args.cache, workers, batch=args.batch, source=args.source)
     if not jobs:
-        print("nothing to evaluate: no run is finished, or the scale has no evaluation of its own (--eval).")
+        print("nothing to evaluate.")
     for job in jobs if args.what[0] not in names() else ():
         print(result_path(RunFolder(args.root, job.run_id), job.spec.id(job.step)))
     return code

@@ -57,6 +57,7 @@ class Experiment:
     place: str  # where in the paper
     rows: tuple[Row, ...]
     claims: tuple[MiniClaim, ...] = ()
+    derived: bool = False  # nothing is trained for it
 
 
 @dataclass(frozen=True)

@@ -92,9 +92,13 @@ def rows_on_host(rows_M: list[jax.Array]) -> np.ndarray:
     if all(row.is_fully_addressable for row in rows_M):
         return np.stack([np.asarray(row) for row in rows_M])
     own = np.stack([_own_entries(row) for row in rows_M])  # (n, 2, M)
-    every = np.asarray(multihost_utils.process_allgather(own))
-    holder = every[:, :, 1].argmax(axis=0)[None]
-    return np.take_along_axis(every[:, :, 0], holder, axis=0)[0]
+    return merged(np.asarray(multihost_utils.process_allgather(own)))
+
+
+def merged(own: np.ndarray) -> np.ndarray:
+    """(processes, n, 2, M) entries, and a one where the process holds them -> (n, M), each from one that does."""
+    holder = own[:, :, 1].argmax(axis=0)[None]
+    return np.take_along_axis(own[:, :, 0], holder, axis=0)[0]
 
 
 def _own_entries(row_M: jax.Array) -> np.ndarray:

@@ -1,6 +1,5 @@
 """What the runs of an experiment left behind, read again. Standard library only; nothing is computed here."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +8,7 @@ from typing import Any, Literal
 from repro.errors import UserError
 from repro.evals import choose, read_result
 from repro.experiment import PlannedRun
-from repro.identity import config_text
-from repro.store import RunFolder, read_json
+from repro.store import RunFolder
 
 State = Literal["done", "failed", "unfinished", "not run"]
 
@@ -49,11 +47,8 @@ def collect(runs: Iterable[PlannedRun], root: Path, eval_set: str | None = None)
 
 
 def _read(run: PlannedRun, folder: RunFolder, eval_set: str | None) -> Result:
-    stored = read_json(folder.path / "config.json")
-    if stored is None:
+    if not folder.check(run.config):
         return Result(run)
-    if stored != json.loads(config_text(run.config)):
-        raise UserError(f"{folder.path} holds another config than {run.run_id}: move that folder away.")
     summary = folder.summary()
     if summary is not None and summary.get("run_id") != run.run_id:
         raise UserError(

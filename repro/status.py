@@ -16,6 +16,7 @@ def states(runs: Iterable[PlannedRun], root: Path) -> list[dict[str, Any]]:
 
 
 def _state(run: PlannedRun, folder: RunFolder) -> dict[str, Any]:
+    folder.check(run.config)
     record: dict[str, Any] = {"run": run.run_id, "steps": run.config.steps, "state": "missing", "step": 0}
     if (summary := folder.summary()) is not None:
         return record | {

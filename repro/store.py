@@ -29,16 +29,20 @@ class RunBusy(Exception):
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` atomically; UserError when the disk is full."""
-    text = json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    """Write `value` atomically; UserError when it can't be written."""
+    write_bytes(path, (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file atomically, its folder made if needed; UserError when it can't be written."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{path.parent} can't be made ({error.strerror}): choose another folder.") from error
     try:
-        with part.open("w") as out:
-            out.write(text)
+        with part.open("wb") as out:
+            out.write(content)
             out.flush()
             os.fsync(out.fileno())
         part.replace(path)
@@ -84,6 +88,13 @@ class RunFolder:
         """Where the checkpoints lie."""
         return self.path / "checkpoints"
 
+    def check(self, config: RunConfig) -> bool:
+        """Whether the folder holds this config; False when it holds none, UserError when it holds another."""
+        stored = read_json(self.path / "config.json")
+        if stored is not None and stored != json.loads(config_text(config)):
+            raise UserError(f"{self.path} holds another config than {self.run_id}: move that folder away.")
+        return stored is not None
+
     def summary(self) -> dict[str, Any] | None:
         """The run's result; None while it isn't finished."""
         return read_json(self.path / "summary.json")
@@ -116,12 +127,8 @@ class RunFolder:
 def open_folder(root: Path, config: RunConfig) -> RunFolder:
     """The folder of `config`, made if needed; UserError when it holds another config."""
     folder = RunFolder(root, run_id(config))
-    stored = read_json(folder.path / "config.json")
-    ours = json.loads(config_text(config))
-    if stored is None:
-        write_json(folder.path / "config.json", ours)
-    elif stored != ours:
-        raise UserError(f"{folder.path} holds another config than {folder.run_id}: move that folder away.")
+    if not folder.check(config):
+        write_json(folder.path / "config.json", json.loads(config_text(config)))
     return folder
 
 

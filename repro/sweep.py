@@ -48,8 +48,14 @@ class Outcome:
 
 
 def pending(runs: Iterable[PlannedRun], root: Path) -> tuple[PlannedRun, ...]:
-    """The runs without a summary, each once."""
-    return tuple(run for run in unique(runs) if RunFolder(root, run.run_id).summary() is None)
+    """The runs without a summary, each once; UserError when a folder holds another config than its name says."""
+    todo = []
+    for run in unique(runs):
+        folder = RunFolder(root, run.run_id)
+        folder.check(run.config)
+        if folder.summary() is None:
+            todo.append(run)
+    return tuple(todo)
 
 
 def sweep(runs: Iterable[PlannedRun], root: Path, cache: Path, workers: int, *, title: str = "") -> Outcome:
@@ -102,6 +108,7 @@ class _Pool:
             stderr=log,
             text=True,
             start_new_session=True,
+            env=environment,
         )
         threading.Thread(target=self._listen, args=(index, worker), daemon=True).start()
         return worker

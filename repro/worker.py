@@ -5,6 +5,7 @@ boundary and with the step saved.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -35,8 +36,9 @@ def main() -> int:
 
 
 def tell(**message: Any) -> None:
-    """One JSON line to the parent."""
-    print(json.dumps(message), flush=True)
+    """One JSON line to the parent; a parent that is gone is no failure of the run, and `Stop` notices it."""
+    with contextlib.suppress(BrokenPipeError):
+        print(json.dumps(message), flush=True)
 
 
 class Stop:
@@ -69,7 +71,7 @@ def _serve(request: dict[str, Any], args: argparse.Namespace, stop: Stop) -> boo
     from repro.config import RunConfig
     from repro.errors import UserError
     from repro.identity import from_json
-    from repro.store import RunBusy, open_folder, write_json
+    from repro.store import RunBusy, open_folder
     from repro.train import Interrupted
 
     config = from_json(RunConfig, request["config"])
@@ -84,19 +86,24 @@ def _serve(request: dict[str, Any], args: argparse.Namespace, stop: Stop) -> boo
     except Interrupted as message:
         tell(interrupted=str(message))
         return False
-    except UserError as error:
-        _record_failure(write_json, args.root, request["run_id"], str(error))
-        tell(failed=request["run_id"], reason=str(error))
+    except (UserError, OSError) as error:
+        reason = str(error) if isinstance(error, UserError) else f"{error}: make room, or choose another root."
+        _record_failure(args.root, request["run_id"], reason)
+        tell(failed=request["run_id"], reason=reason)
     except Exception:
         trace = traceback.format_exc()
         print(trace, file=sys.stderr, flush=True)
-        _record_failure(write_json, args.root, request["run_id"], trace)
+        _record_failure(args.root, request["run_id"], trace)
         tell(crashed=request["run_id"], reason=trace.strip().splitlines()[-1])
     return True
 
 
-def _record_failure(write_json: Any, root: Path, run_id: str, reason: str) -> None:
-    if (root / run_id).is_dir():
+def _record_failure(root: Path, run_id: str, reason: str) -> None:
+    from repro.errors import UserError
+    from repro.store import write_json
+
+    # On a full disk the reason can only be told, not kept.
+    with contextlib.suppress(UserError):
         write_json(root / run_id / "failure.json", {"reason": reason, "time": time.time()})
 
 

@@ -44,7 +44,6 @@ def launch(
     options: Sequence[str] = (),
     prefixes: Sequence[Sequence[str]] | None = None,
     host: str = "127.0.0.1",
-    quick: bool = True,
 ) -> Cast:
     """Start one process for each entry of `devices`, with so many simulated devices.
 
@@ -54,10 +53,8 @@ def launch(
     path = root / "asked.json"
     path.write_text(config_text(config))
     coordinator = f"{host}:{_free_port()}"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": QUICK}
     environment.pop("JAX_NUM_CPU_DEVICES", None)
-    if quick:
-        environment["XLA_FLAGS"] = QUICK
     cast = Cast()
     for index, count in enumerate(devices):
         command = [*(prefixes[index] if prefixes else ()), sys.executable, "-m", "repro", "train", str(path)]

@@ -23,6 +23,11 @@ ROOT = Path(__file__).parents[1]
         (["plan", "table5", "--seeds", "0"], "seeds=0"),
         (["prepare", "pile"], "unknown corpus 'pile'"),
         (["run", "table5", "--scale", "tiny"], "scale='tiny'"),
+        (["run", "table2"], "nothing to train"),
+        (["run", "table4"], "nothing to train"),
+        (["build", "table4", "--scale", "huge"], "scale='huge'"),
+        (["build", "table4", "--out", "/proc/nowhere"], "/proc/nowhere"),
+        (["run", "table5", "--scale", "smoke", "--root", "/proc/r", "--cache", "/proc/c"], "/proc/"),
         (["diff", "x", "y"], "no run 'x'"),
     ],
 )

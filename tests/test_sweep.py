@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from repro.errors import UserError
 from repro.experiment import expand, load
 from repro.prepare import prepare
-from repro.store import RunFolder
+from repro.store import RunFolder, open_folder
 from repro.sweep import pending
 
 ROOT = Path(__file__).parents[1]
@@ -110,17 +111,28 @@ def test_two_at_once_share_the_work(tmp_path, cache):
 
 
 @pytest.mark.compiles
-def test_a_damaged_shard_is_one_sentence_and_the_other_runs_go_on(tmp_path, cache):
+@pytest.mark.parametrize("damage", ["shorter", "changed"])
+def test_a_damaged_shard_is_one_sentence(tmp_path, damage):
+    """By size when it is opened, by checksum before a run: nothing is trained on it."""
     root, bad = tmp_path / "runs", tmp_path / "cache"
     folder = prepare("smoke", bad)
     shard = next(folder.glob("train*.bin"))
-    shard.write_bytes(shard.read_bytes()[:-2])
+    content = bytearray(shard.read_bytes())
+    content[50] ^= 1
+    shard.write_bytes(content[:-2] if damage == "shorter" else content)
     finish_all_but(root, 2)
     done = subprocess.run(command(root, bad), cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=200)
     assert done.returncode == 2
     assert "is damaged" in done.stderr and "Traceback" not in done.stderr
     failures = list(root.glob("*/failure.json"))
     assert len(failures) == 2 and "damaged" in json.loads(failures[0].read_text())["reason"]
+
+
+def test_a_folder_of_another_config_is_refused_before_anything_runs(tmp_path):
+    runs = expand(load("table5"), "smoke")
+    open_folder(tmp_path, runs[0].config).path.rename(tmp_path / runs[1].run_id)
+    with pytest.raises(UserError, match="holds another config"):
+        pending(runs, tmp_path)
 
 
 def test_too_many_workers(tmp_path, cache):
