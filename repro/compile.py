@@ -6,6 +6,7 @@ the compiler (the extra `tpu`).
 
 import importlib.metadata
 import importlib.util
+import math
 import os
 import re
 import time
@@ -68,20 +69,23 @@ class Topology:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one chip. `total` is what is there at once: arguments, outputs without their own buffers,
-    temporaries and code; `host` are arguments and temporaries in pinned memory of the host."""
+    """Bytes on one chip. `total` is what is there at once: arguments, outputs that take no argument's place,
+    temporaries, code, and `resting`: the outer state of the fragments that the program doesn't name. `host` are
+    arguments and temporaries in pinned memory of the host."""
 
     arguments: int
     outputs: int
     aliased: int
     temporaries: int
     code: int
+    resting: int
     host: int
 
     @property
     def total(self) -> int:
         """Bytes on the chip."""
-        return self.arguments + self.outputs - self.aliased + self.temporaries + self.code
+        own = self.arguments + self.outputs - self.aliased + self.temporaries + self.code
+        return own + self.resting
 
 
 @dataclass(frozen=True)
@@ -155,13 +159,15 @@ def compile_run(
     fsdp: int | None = None,
     remat: str | None = None,
     outer_on_host: bool = False,
+    fence: bool = True,
 ) -> Compiled:
     """Compile each program of a run. Where one doesn't fit, recompute more and more (unless `remat` is given),
     then put the outer state on the host."""
     tried: list[tuple[Resources, str]] = []
-    for resources in _candidates(config, on, fsdp, remat, outer_on_host):
+    for resources in _candidates(config, on, fsdp, remat, outer_on_host, fence):
         try:
             programs = _programs(config, resources, on)
+            _check_total(programs, on)
         except DoesNotFit as reason:
             tried.append((resources, str(reason)))
             continue
@@ -169,9 +175,23 @@ def compile_run(
     return _compiled(config, tried[-1][0], tuple(tried), ())
 
 
-def _candidates(config: RunConfig, on: Topology, fsdp: int | None, remat: str | None, host: bool) -> list[Resources]:
+def _check_total(programs: tuple[Program, ...], on: Topology) -> None:
+    """The compiler checks a program's own buffers only."""
+    largest = max(programs, key=lambda p: p.memory.total)
+    over = largest.memory.total - on.hbm_bytes
+    if over > 0:
+        raise DoesNotFit(
+            f"{largest.name}: {largest.memory.total / GIB:.2f} GiB with the outer state that rests on the chip, "
+            f"{over / GIB:.2f} GiB more than it has"
+        )
+
+
+def _candidates(
+    config: RunConfig, on: Topology, fsdp: int | None, remat: str | None, host: bool, fence: bool
+) -> list[Resources]:
     remats = REMATS if remat is None else (remat,)
-    kept = [replace(resources_for(config, on.chips, on.slices, r, fsdp), outer_on_host=host) for r in remats]
+    ruled = [resources_for(config, on.chips, on.slices, r, fsdp) for r in remats]
+    kept = [replace(resources, outer_on_host=host, fence=fence) for resources in ruled]
     if config.sync is not None and not host:
         kept.append(replace(kept[-1], outer_on_host=True))
     return kept
@@ -194,7 +214,8 @@ def _program(stepper: Stepper, key: tuple[Action, ...], steps: int) -> Program:
             raise
         raise DoesNotFit(f"{describe(key)}: {_shortage(str(error))}") from error
     seconds = time.perf_counter() - began
-    return Program(describe(key), steps, seconds, _memory(compiled), read_schedule(compiled.as_text()))
+    memory = _memory(compiled, _resting_bytes(stepper.layout, key))
+    return Program(describe(key), steps, seconds, memory, read_schedule(compiled.as_text()))
 
 
 def describe(key: tuple[Action, ...]) -> str:
@@ -210,7 +231,22 @@ def _describe(action: Action) -> str:
     return f"{', '.join(done)}: {what}"
 
 
-def _memory(compiled: Any) -> Memory:
+def _resting_bytes(layout: Layout, key: tuple[Action, ...]) -> int:
+    """Outer parameters and momentum on one chip of the fragments that a program doesn't name."""
+    if layout.resources.outer_on_host:
+        return 0
+    named = Counter(action.kind for action in key)
+    kinds = Counter(fragment.kind for fragment in layout.fragments)
+    return sum(count * _outer_bytes(layout, kind) for kind, count in (kinds - named).items())
+
+
+def _outer_bytes(layout: Layout, kind: tuple[int, bool]) -> int:
+    """Of one fragment on one chip: float32, outer parameters and momentum."""
+    structs = layout.outer_struct(kind).values()
+    return 2 * 4 * sum(math.prod(s.sharding.shard_shape(s.shape)) for s in structs)
+
+
+def _memory(compiled: Any, resting: int) -> Memory:
     stats = compiled.memory_analysis()
     return Memory(
         arguments=stats.argument_size_in_bytes,
@@ -218,6 +254,7 @@ def _memory(compiled: Any) -> Memory:
         aliased=stats.alias_size_in_bytes,
         temporaries=stats.temp_size_in_bytes,
         code=stats.generated_code_size_in_bytes,
+        resting=resting,
         host=stats.host_argument_size_in_bytes + stats.host_temp_size_in_bytes,
     )
 

@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--fsdp", type=int, help="chips that share one copy of the parameters (default: a replica's in a slice)")
     add("--remat", choices=("none", "dots", "full"), help="what the backward pass recomputes (default: what fits)")
     add("--outer-on-host", action="store_true", help="outer parameters and momentum in the host's memory (§2.5)")
+    add("--no-fence", action="store_true", help="let XLA start transfers when it thinks best (docs/overlap.md)")
     add("--json", action="store_true", help="for scripts")
     add("--root", type=Path, default=Path("runs"), help="where run folders lie (default runs)")
     add("--out", type=Path, default=Path("build"), help="where the table goes (default build)")
@@ -45,7 +46,7 @@ def main(args: argparse.Namespace) -> int:
     stem = args.out / f"compile-{args.experiment}-{args.slices}x{args.topology.replace(':', '-')}"
     for run in runs:
         print(f"compiling {run.run_id} for {args.slices} x {args.topology}", file=sys.stderr, flush=True)
-        found = compile_run(run.config, on, args.fsdp, args.remat, args.outer_on_host)
+        found = compile_run(run.config, on, args.fsdp, args.remat, args.outer_on_host, not args.no_fence)
         results.append((run, found))
         shown = document(f"{args.experiment} at scale {args.scale}, compiled", on, results)
         write_json(stem.with_suffix(".json"), as_json(on, results))

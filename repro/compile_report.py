@@ -31,7 +31,8 @@ def document(title: str, on: Topology, results: Results) -> Document:
 
 NOTES = (
     "Memory is that of one chip: arguments (parameters, both moments of Adam, outer state, tokens), temporaries "
-    "(gradients, activations, buffers), and the sum with code and outputs that take no argument's place. Host: "
+    "(gradients, activations, buffers), resting (outer state of fragments that the program doesn't name), and the "
+    "sum with code and outputs that take no argument's place. Host: "
     "arguments and temporaries in pinned memory of the host.",
     "A cycle is H steps (one step where nothing synchronises); bytes are those of one replica, of one slice for "
     "Data-Parallel. Rule: the paper's account, N parameters of 4 or 16 bits. Payload: codes and scales, all "
@@ -69,12 +70,24 @@ def _run_json(found: Compiled) -> dict[str, Any]:
 
 
 def _programs(on: Topology, results: Results) -> Grid:
-    head = ("run", "placement", "program", "steps", "compile s", "arguments", "temporary", "total", "of HBM", "host")
+    head = (
+        "run",
+        "placement",
+        "program",
+        "steps",
+        "compile s",
+        "arguments",
+        "temporary",
+        "resting",
+        "total",
+        "of HBM",
+        "host",
+    )
     rows = []
     for run, found in results:
         for program in found.programs:
             memory = program.memory
-            sizes = (memory.arguments, memory.temporaries, memory.total)
+            sizes = (memory.arguments, memory.temporaries, memory.resting, memory.total)
             rows.append(
                 (
                     run.run_id,
@@ -94,6 +107,7 @@ def placement(resources: Resources) -> str:
     """replica × data × fsdp and what differs from the defaults."""
     words = [f"{resources.replica}x{resources.data}x{resources.fsdp}"]
     words += [f"remat={resources.remat}"] * (resources.remat != "none")
+    words += ["no fence"] * (not resources.fence)
     words += ["outer on host"] * resources.outer_on_host
     return ", ".join(words)
 
