@@ -99,7 +99,8 @@ def _write_figure(figure: Figure, path: Path) -> None:
     """Drawn in memory first, so that a full disk leaves no half of a picture."""
     picture = io.BytesIO()
     kind = path.suffix.lstrip(".") or "png"
-    figure.savefig(picture, format=kind, dpi=200, **({"metadata": {"Date": None}} if kind == "svg" else {}))
+    undated: dict[str, Any] = {"metadata": {"Date": None}} if kind == "svg" else {}
+    figure.savefig(picture, format=kind, dpi=200, **undated)
     write_bytes(path, picture.getvalue())
 
 

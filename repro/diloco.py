@@ -207,8 +207,8 @@ def _after(config: RunConfig, mesh: Mesh, params: Tree, action: Action, own: Any
     return params, out
 
 
-def _outer(action: Action, own: Any, given: Any) -> wire.Rows | None:
-    """The fragment's outer copy: owned where it is updated, given where it is only read."""
+def _outer(action: Action, own: Any, given: Any) -> Any:
+    """The fragment's outer copy: owned where it is updated, given where it is only read, else None."""
     return own["outer"] if action.apply or action.sync else given.get("outer")
 
 

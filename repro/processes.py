@@ -77,7 +77,7 @@ def any_of(flag: bool) -> bool:
 
 def placed(shape: tuple[int, ...], sharding: NamedSharding, block: Callable[[Index], np.ndarray]) -> jax.Array:
     """A global array of which each process makes the blocks of its own devices."""
-    return jax.make_array_from_callback(shape, sharding, block)
+    return jax.make_array_from_callback(shape, sharding, block)  # pyright: ignore[reportArgumentType]
 
 
 def on_host(array: jax.Array) -> np.ndarray:

@@ -99,7 +99,7 @@ def _keep_programs(cache: Path) -> None:
     """In the cache, unless the environment names another place."""
     import jax
 
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
         jax.config.update("jax_compilation_cache_dir", str((cache / "xla").resolve()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
