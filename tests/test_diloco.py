@@ -18,6 +18,8 @@ from repro.resources import Resources
 from repro.schedule import is_due
 from repro.state import Layout
 
+pytestmark = pytest.mark.compiles
+
 ATOL = 1e-5
 SGD = OuterConfig("sgd", learning_rate=0.7, momentum=0.0)
 PLAIN = OuterConfig("nesterov", learning_rate=1.0, momentum=0.0)

@@ -13,6 +13,8 @@ from repro.config import ModelConfig
 from repro.errors import UserError
 from repro.shapes import parameter_shapes
 
+pytestmark = pytest.mark.compiles
+
 MODEL = ModelConfig(
     size="tiny", layers=2, ffn_width=48, heads=2, vocab=23, seq_len=9, compute_dtype="float32", z_loss=1e-2
 )

@@ -26,6 +26,8 @@ from repro.state import Layout, TrainState
 from repro.store import RunFolder
 from repro.train import Interrupted
 
+pytestmark = pytest.mark.compiles
+
 STEPS, SAVED, KILLED = 16, 7, 9
 IN_PARTS = tiny.synced(every=6, delays=(2,), fragments=tiny.MERGED, codec="e3m0")
 METHODS: dict[str, SyncConfig | None] = {

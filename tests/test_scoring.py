@@ -18,6 +18,8 @@ from repro.mesh import make_mesh
 from repro.resources import Resources
 from repro.scoring import SHORTEST, Request, Scorer, batches, padded_length
 
+pytestmark = pytest.mark.compiles
+
 PARAMS = some_params()
 
 

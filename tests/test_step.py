@@ -15,6 +15,8 @@ from repro.diloco import put, take
 from repro.optim import learning_rate
 from repro.state import Layout, assemble, start
 
+pytestmark = pytest.mark.compiles
+
 PAIR = Action((2, False), send=True, parts=1, apply=True, mix=True)
 
 

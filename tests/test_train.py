@@ -19,6 +19,8 @@ from repro.resources import local_resources
 from repro.state import TrainState
 from repro.store import open_folder
 
+pytestmark = pytest.mark.compiles
+
 DILOCO = tiny.corpus_config(tiny.synced(every=3, delays=(0,), mix=0.0, fragments=tiny.WHOLE, codec="bfloat16"))
 ALONE = tiny.corpus_config(None)
 

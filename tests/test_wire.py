@@ -19,6 +19,8 @@ from repro.resources import Resources
 from repro.shapes import fragment_shapes, is_norm, parameter_shapes
 from repro.state import Layout
 
+pytestmark = pytest.mark.compiles
+
 MESH = {"replica": 2, "data": 2, "fsdp": 2}
 PAIR = (2, False)  # a fragment of two layers
 EMBED = (0, True)
