@@ -54,6 +54,7 @@ def join(cluster: Cluster) -> None:
         jax.config.update("jax_num_cpu_devices", cluster.devices)
     if not cluster.found and cluster.coordinator is None:
         return
+    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM from the run, which saves on it
     try:
         jax.distributed.initialize(cluster.coordinator, cluster.processes, cluster.process)
     except (RuntimeError, ValueError) as error:
