@@ -33,7 +33,8 @@ from repro.shapes import fragment_shapes
 from repro.simulate import Cycle, Link, Send, cycle_time
 from repro.store import open_folder
 
-NAMES, ADDRESSES = ("repro-link-a", "repro-link-b"), ("10.213.77.1", "10.213.77.2")
+NAMES = tuple(f"repro-link-{os.getpid()}-{side}" for side in "ab")  # two of these may run at once
+ADDRESSES = "10.213.77.1", "10.213.77.2"
 EVERY, CYCLES = 4, 3  # H, and how many cycles are measured after a first one
 MODEL = ModelConfig("link", layers=3, ffn_width=512, heads=2, vocab=256, seq_len=32, compute_dtype="float32")
 CUTS = {
