@@ -43,10 +43,10 @@ CUTS = {
 }
 # Bytes of Ethernet, IPv4 and TCP with time stamps in a full frame of 1514 that tbf counts, and what is left for data.
 GOODPUT = 1448 / 1514
-# Fitted, not derived: whole cycles took longer than compute + payload / rate says, while the bytes on the link were right.
-# A likely reason, not confirmed in gloo: it gathers in halves, and a process says "ready to receive" on the connection on
-# which it sends, so that of two the later one's word stands behind the first half of its data. The comparison with the
-# simulator therefore shows that time follows bytes and rate, not that this factor is known.
+# Fitted, not derived: whole cycles took longer than compute + payload / rate says, while the bytes on the link were
+# right. A likely reason, not confirmed in gloo: it gathers in halves, and a process says "ready to receive" on the
+# connection on which it sends, so that of two the later one's word stands behind the first half of its data. The
+# comparison with the simulator therefore shows that time follows bytes and rate, not that this factor is known.
 IN_SEQUENCE = 1.5
 
 

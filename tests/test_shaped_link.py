@@ -1,4 +1,4 @@
-"""The trainer on a link of a known rate takes the time that the simulator says, with one fitted factor (shaped_link)."""
+"""The trainer on a link of a known rate takes the time that the simulator says, with one fitted factor."""
 
 from pathlib import Path
 
