@@ -355,12 +355,13 @@ def test_control_characters_and_line_separators_stay_inside_a_document(tmp_path,
         ("jsonl", b"", "0 bytes"),
         ("json.gz", b"", "0 bytes"),
         ("parquet", b"", "0 bytes"),
-        ("json.gz", gzip.compress(GOOD * 500)[:-20], "end-of-stream"),
+        ("json.gz", gzip.compress(GOOD * 500, mtime=0)[:-20], "end-of-stream"),
         ("json.gz", b"<html>no gzip</html>", "[Nn]ot a gzipped file"),
-        ("json.gz", gzip.compress(GOOD)[:-8] + b"\0" * 8, "CRC"),
+        ("json.gz", gzip.compress(GOOD, mtime=0)[:-8] + b"\0" * 8, "CRC"),
         ("json.zst", pyarrow.compress(GOOD * 500, "zstd", asbytes=True)[:-9], "[Tt]runcated"),
         ("parquet", b"PAR1 and no more", "[Pp]arquet"),
     ],
+    ids=["empty-jsonl", "empty-gzip", "empty-parquet", "gzip-cut", "no-gzip", "gzip-crc", "zstd-cut", "no-parquet"],
 )
 def test_a_damaged_file_is_an_error_even_when_lines_may_be_skipped(tmp_path, model, name, content, says):
     source = single(tmp_path, content, f"c4-train.00000-of-00001.{name}")
