@@ -226,7 +226,7 @@ def _sent(sync: SyncConfig) -> Iterator[Assumption]:
 def _streams(sync: SyncConfig) -> Iterator[Assumption]:
     """What only a cut model or an overlapped exchange raises."""
     if max(sync.delays):
-        reason = "the paper gives none for the main runs; 0.5 is that of Figure 10"
+        reason = "the paper gives none for the main runs; 0.5 is that of Figure 10, 0 and 0.5 are those of Figure 8"
         yield Assumption("α", f"{sync.mix:g}", reason)
         yield Assumption("order at one step", "send, then apply", "the paper says nothing")
     if sync.fragments.pattern == "whole":

@@ -24,12 +24,16 @@ from repro.scales import at_scale
 class Row:
     """One row of a table: the paper's labels (a size among them, or not) and its run at paper scale.
 
-    `rates` sets the inner learning rate at a scale, for the experiment that finds the scale's own.
+    `rates` sets the inner learning rate at a scale, for the experiment that finds the scale's own. `ours` marks a
+    point that the paper's text doesn't name, `parameters` which of the run's parameters are evaluated (Table 3).
     """
 
     labels: tuple[str, ...]
     config: RunConfig
     rates: Mapping[str, float] = field(default_factory=dict)
+    x: float | None = None  # where it stands on the axis of its figure
+    ours: bool = False
+    parameters: str = "outer"
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,10 @@ class Experiment:
     rows: tuple[Row, ...]
     claims: tuple[MiniClaim, ...] = ()
     derived: bool = False  # nothing is trained for it
+    axis: str = ""  # what x is, in a figure
+    notes: tuple[str, ...] = ()  # choices of this spec, shown with the assumptions
+    mini_model: str = ""  # whose miniature stands in for the one size of an ablation; "" goes by the ladder
+    min_rounds: int = 0  # a miniature with fewer rounds of H steps is left out, and the plan says so
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,9 @@ class PlannedRun:
     paper_row: str  # the row's key in data/paper
     config: RunConfig
     run_id: str
+    x: float | None = None
+    ours: bool = False
+    parameters: str = "outer"
 
     @property
     def row(self) -> str:
@@ -79,21 +90,46 @@ def expand(experiment: Experiment, scale: str, seeds: int = 1) -> tuple[PlannedR
     """All runs of an experiment at a scale, seed by seed; rows with no counterpart at the scale are left out."""
     if seeds < 1:
         raise UserError(f"seeds={seeds}: at least one seed is needed.")
-    runs = []
-    for seed in range(seeds):
-        for row in experiment.rows:
-            config = at_scale(row.config, scale)
-            if config is not None:
-                if scale in row.rates:
-                    config = vary(config, inner__learning_rate=row.rates[scale])
-                runs.append(_planned(row, dataclasses.replace(config, seed=seed)))
-    return tuple(runs)
+    found = [(row, config) for row in experiment.rows if (config := _at_scale(experiment, row, scale)) is not None]
+    return tuple(
+        _planned(row, dataclasses.replace(config, seed=seed))
+        for seed in range(seeds)
+        for row, config in found
+        if not _too_short(experiment, config)
+    )
+
+
+def left_out(experiment: Experiment, scale: str) -> tuple[tuple[str, str], ...]:
+    """(the paper's row, why) for each row without a run at this scale."""
+    found = []
+    for row in experiment.rows:
+        config, name = _at_scale(experiment, row, scale), " | ".join(row.labels)
+        if config is None:
+            found.append((name, f"no counterpart at scale {scale}"))
+        elif _too_short(experiment, config):
+            found.append((name, f"{_rounds(config)} rounds of H = {config.sync.every} in {config.steps:,} steps"))  # type: ignore[union-attr]
+    return tuple(found)
+
+
+def _at_scale(experiment: Experiment, row: Row, scale: str) -> RunConfig | None:
+    config = at_scale(row.config, scale, experiment.mini_model)
+    if config is not None and scale in row.rates:
+        config = vary(config, inner__learning_rate=row.rates[scale])
+    return config
+
+
+def _too_short(experiment: Experiment, config: RunConfig) -> bool:
+    return config.scale == "mini" and config.sync is not None and _rounds(config) < experiment.min_rounds
+
+
+def _rounds(config: RunConfig) -> int:
+    return config.steps // config.sync.every if config.sync else 0
 
 
 def _planned(row: Row, config: RunConfig) -> PlannedRun:
     paper_size, size = row.config.model.size, config.model.size
     labels = tuple(size if label == paper_size else label for label in row.labels)
-    return PlannedRun(labels, " | ".join(row.labels), config, run_id(config))
+    return PlannedRun(labels, " | ".join(row.labels), config, run_id(config), row.x, row.ours, row.parameters)
 
 
 def unique(runs: Iterable[PlannedRun]) -> tuple[PlannedRun, ...]:

@@ -11,7 +11,7 @@ from repro.account import run_bytes
 from repro.assumptions import footnotes
 from repro.config import RunConfig
 from repro.errors import UserError
-from repro.experiment import Experiment, PlannedRun, expand, unique
+from repro.experiment import Experiment, PlannedRun, expand, left_out, unique
 from repro.fragments import cut
 from repro.paper import Published, by_place, interval, items, load
 from repro.schedule import age_at_end, sends_applied
@@ -58,6 +58,8 @@ def plan_json(experiment: Experiment, scale: str, seeds: int = 1) -> str:
         "experiment": experiment.name,
         "scale": scale,
         "runs": [asdict(entry) for entry in plan(experiment, scale, seeds)],
+        "left_out": [{"row": row, "why": why} for row, why in left_out(experiment, scale)],
+        "notes": list(experiment.notes),
         "assumptions": [asdict(assumption) for assumption in footnotes(runs)],
     }
     return json.dumps(found, indent=1)
@@ -72,7 +74,11 @@ def plan_text(experiment: Experiment, scale: str, seeds: int = 1) -> str:
         parts += [*_architectures(runs, entries), ""]
     else:
         parts += [*_run_lines(entries, scale), "", *_age_lines(entries), *_totals(entries), ""]
-    parts += ["What the paper leaves open:", *(f"- {made.sentence}" for made in footnotes(runs))]
+    missing = left_out(experiment, scale)
+    if missing:
+        parts += ["Left out:", *(f"- {row}: {why}" for row, why in missing), ""]
+    parts += ["What the paper leaves open:", *(f"- {note}" for note in experiment.notes)]
+    parts += [f"- {made.sentence}" for made in footnotes(runs)]
     return "\n".join(parts)
 
 

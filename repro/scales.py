@@ -14,41 +14,54 @@ from repro.errors import UserError
 
 TOKENS_PER_PARAMETER = 20
 
-# paper size -> mini size, layers, FFN width, heads
-MINI_LADDER = {
-    "35M": ("45k", 3, 96, 2),
-    "100M": ("70k", 3, 128, 2),
-    "200M": ("118k", 4, 160, 2),
+# mini size -> layers, FFN width, heads
+MINI_MODELS = {
+    "45k": (3, 96, 2),
+    "70k": (3, 128, 2),
+    "118k": (4, 160, 2),
+    "66k": (6, 96, 2),  # for the ablations of fragments, as many layer fragments as the paper's 500M has
 }
+MINI_LADDER = {"35M": "45k", "100M": "70k", "200M": "118k"}  # Table 5's first sizes
+SMOKE_LAYERS = {"45k": 2, "70k": 3, "118k": 4, "66k": 3}
+PAPER_FRAGMENT = 3  # layers a fragment, which becomes one in miniature
 MINI_VOCAB, MINI_SEQ, MINI_BATCH = 1_024, 128, 8
 # Peak rates chosen by experiments/tuning.py (results in data/results/tuning.json, which a test compares).
 MINI_LEARNING_RATE = {"data-parallel": 2.0**-5, "diloco": 2.0**-6, "streaming": 2.0**-6}
 
 
-def at_scale(config: RunConfig, scale: str) -> RunConfig | None:
-    """`config` (at paper scale) at `scale`; None where the miniature has no such size. UserError on a bad scale."""
+BATCH_TOKENS = {"c4": 2**18, "dolma": 2**20}  # of two replicas at paper scale: a miniature keeps multiples of it
+
+
+def at_scale(config: RunConfig, scale: str, mini_model: str = "") -> RunConfig | None:
+    """`config` (at paper scale) at `scale`; None where the miniature has no such size or fragment.
+
+    `mini_model` names the miniature instead of the ladder. UserError on a bad scale.
+    """
     if scale not in SCALES:
         raise UserError(f"scale={scale!r}: choose one of {', '.join(SCALES)}.")
     if scale == "paper":
         return config
-    if config.model.size not in MINI_LADDER:
+    size = mini_model or MINI_LADDER.get(config.model.size)
+    if size is None or (config.sync and not _has_mini_fragments(config.sync)):
         return None
-    return _mini(config) if scale == "mini" else _smoke(config)
+    mini = _mini(config, size)
+    return mini if scale == "mini" else _smoke(mini)
 
 
-def _mini(config: RunConfig) -> RunConfig:
-    size, layers, ffn_width, heads = MINI_LADDER[config.model.size]
+def _mini(config: RunConfig, size: str) -> RunConfig:
+    layers, ffn_width, heads = MINI_MODELS[size]
     model = ModelConfig(size, layers, ffn_width, heads, MINI_VOCAB, MINI_SEQ, compute_dtype="float32")
     budget = config.tokens / config.model.params_by_rule  # 20 in the main runs, more when overtrained
-    steps = round(budget * model.params_by_rule / (MINI_BATCH * MINI_SEQ))
+    batch = MINI_BATCH * config.batch * config.model.seq_len // BATCH_TOKENS[config.corpus]
+    steps = round(budget * model.params_by_rule / (batch * MINI_SEQ))
     return dataclasses.replace(
         config,
         scale="mini",
         model=model,
         inner=_mini_inner(config, steps),
-        sync=_mini_sync(config.sync),
+        sync=_mini_sync(config.sync, layers),
         corpus="mini",
-        batch=MINI_BATCH,
+        batch=batch,
         steps=steps,
         validation=ValidationConfig(math.ceil(steps / 5), 512, config.validation.parameters),
     )
@@ -70,35 +83,45 @@ def _mini_inner(config: RunConfig, steps: int) -> InnerConfig:
     )
 
 
-def _mini_sync(sync: SyncConfig | None) -> SyncConfig | None:
+def _has_mini_fragments(sync: SyncConfig) -> bool:
+    return sync.fragments.pattern == "whole" or sync.fragments.layers % PAPER_FRAGMENT == 0
+
+
+def _mini_sync(sync: SyncConfig | None, layers: int) -> SyncConfig | None:
     """A third of the paper's layers a fragment: its default of 3 becomes 1."""
-    if sync is None:
-        return None
-    layers = max(1, round(sync.fragments.layers / 3))
-    return dataclasses.replace(sync, fragments=dataclasses.replace(sync.fragments, layers=layers))
+    if sync is None or sync.fragments.pattern == "whole":
+        return sync
+    size = sync.fragments.layers // PAPER_FRAGMENT
+    # One layer a fragment, or all: both patterns cut the same, so that they are one run.
+    pattern = "strided" if size == 1 or size >= layers else sync.fragments.pattern
+    return dataclasses.replace(sync, fragments=dataclasses.replace(sync.fragments, pattern=pattern, layers=size))
 
 
-def _smoke(config: RunConfig) -> RunConfig:
-    mini = _mini(config)
-    steps, every = 24, min(6, config.sync.every) if config.sync else 0
-    layers = {"35M": 2, "100M": 3, "200M": 4}[config.model.size]
+def _smoke(mini: RunConfig) -> RunConfig:
+    """Seconds on one core: 24 steps at the usual batch, H of 6 or 12 and a τ below it."""
+    layers = SMOKE_LAYERS[mini.model.size]
     model = ModelConfig(f"{2 + layers}k", layers, 64, 1, 256, 16, compute_dtype="float32")
-    sync = mini.sync
-    if sync is not None:
-        # H shrinks with the run; a τ that no longer fits below it shrinks too.
-        sync = dataclasses.replace(
-            sync,
-            every=every if sync.every <= 30 else 2 * every,
-            delays=tuple(min(d, every - 1) for d in sync.delays),
-        )
+    steps = 24 * MINI_BATCH // mini.batch
     return dataclasses.replace(
         mini,
         scale="smoke",
         model=model,
         inner=dataclasses.replace(mini.inner, warmup_steps=2, weight_decay=1 / steps),
-        sync=sync,
+        sync=_smoke_sync(mini.sync, layers),
         corpus="smoke",
-        batch=8,
         steps=steps,
         validation=ValidationConfig(12, 32, mini.validation.parameters),
+    )
+
+
+def _smoke_sync(sync: SyncConfig | None, layers: int) -> SyncConfig | None:
+    """H shrinks with the run; a τ that no longer fits below it shrinks too."""
+    if sync is None:
+        return None
+    every = min(6, sync.every)
+    return dataclasses.replace(
+        sync,
+        every=every if sync.every <= 30 else 2 * every,
+        delays=tuple(min(d, every - 1) for d in sync.delays),
+        fragments=dataclasses.replace(sync.fragments, layers=min(sync.fragments.layers, layers)),
     )

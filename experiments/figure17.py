@@ -1,0 +1,18 @@
+"""Figures 17 and 18: cosine similarity between the replicas' outer gradients, by size, fragment and layer.
+
+Read from the Streaming runs of Table 5, where each sync logs it. The paper: about 0.1 at the start, 0 for most of the
+run, about −0.1 at the end; lower for larger models; the first layer stands out.
+
+    make figure17
+"""
+
+from experiments.base import SIZES, c4, streaming
+from repro.experiment import Experiment, Row
+
+EXPERIMENT = Experiment(
+    name="figure17",
+    title="Cosine similarity of outer gradients",
+    place="Figures 17 and 18",
+    rows=tuple(Row((size, "H = 30"), c4(size, streaming(30))) for size in SIZES if size != "4B"),
+    notes=("The paper doesn't say of which H; these are the runs of Table 5 with H = 30.",),
+)
