@@ -14,6 +14,7 @@ from analysis import render
 from analysis.tables import Table, runs_table, table5
 from analysis.views import COLUMNS, csv_rows, document
 from repro import paper
+from repro.archive import archive_path, filled
 from repro.config import SCALES
 from repro.errors import UserError
 from repro.experiment import Experiment, expand, load
@@ -24,8 +25,13 @@ from repro.store import write_bytes
 DRAWING = Path(__file__).parent / "figures.py"
 
 
-def build(name: str, scale: str, seeds: int, root: Path, out: Path, eval_set: str | None = None) -> str:
-    """Write everything of an item under `out`; the text to print. UserError for an unknown item."""
+def build(
+    name: str, scale: str, seeds: int, root: Path, out: Path, eval_set: str | None = None, *, own: bool = True
+) -> str:
+    """Write everything of an item under `out`; the text to print. UserError for an unknown item.
+
+    Without `own`, runs that aren't finished under `root` are filled from the collected results.
+    """
     if scale not in SCALES:
         raise UserError(f"scale={scale!r}: choose one of {', '.join(SCALES)}.")
     if name in COMPUTED:
@@ -37,14 +43,23 @@ def build(name: str, scale: str, seeds: int, root: Path, out: Path, eval_set: st
         text = plan_text(experiment, scale, seeds)
         write_bytes(out / "table2.txt", text.encode())
         return text
-    return build_runs(experiment, scale, seeds, root, out, eval_set)
+    return build_runs(experiment, scale, seeds, root, out, eval_set, own=own)
 
 
 def build_runs(
-    experiment: Experiment, scale: str, seeds: int, root: Path, out: Path, eval_set: str | None = None
+    experiment: Experiment,
+    scale: str,
+    seeds: int,
+    root: Path,
+    out: Path,
+    eval_set: str | None = None,
+    *,
+    own: bool = True,
 ) -> str:
     """The same for an experiment of trained runs, finished or not; `eval_set` as in `repro.evals.SETS`."""
-    results = collect(expand(experiment, scale, seeds), root, eval_set)
+    results = collect(expand(experiment, scale, seeds), root, eval_set, syncs=experiment.syncs)
+    if not own:
+        results = filled(results, archive_path(scale), eval_set)
     if experiment.name == "table5":
         table = table5(results, paper.load("table5"), experiment, paper.load("statements"))
         picture = _figure(table, out / "figure5")

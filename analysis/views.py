@@ -235,6 +235,9 @@ def _sources(table: Table) -> Iterator[str]:
         item = table.experiment.name
         yield f"The paper's: data/paper/{item}.csv ({'; '.join(places)}), in the characters printed."
     yield from _disagreements(table)
+    collected = sum(result.archived for result in table.results)
+    if collected:
+        yield f"{collected} of {len(table.results)} results are the collected ones of data/results/{table.scale}.json."
     yield from _made_by(table.results)
     domains = sorted({name for r in table.results if r.summary for name in r.summary.get("in_domain", ())})
     if domains:

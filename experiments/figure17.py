@@ -14,5 +14,6 @@ EXPERIMENT = Experiment(
     title="Cosine similarity of outer gradients",
     place="Figures 17 and 18",
     rows=tuple(Row((size, "H = 30"), c4(size, streaming(30))) for size in SIZES if size != "4B"),
+    syncs=True,
     notes=("The paper doesn't say of which H; these are the runs of Table 5 with H = 30.",),
 )

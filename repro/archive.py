@@ -1,57 +1,127 @@
-"""Collected results: the small JSON of `data/results/`, one file an experiment and scale, that is committed.
+"""Collected results: the small JSON of `data/results/`, one file a scale, that is committed.
 
-A record holds the whole config, so that its id can be made again: a result whose config and id disagree
-is refused, and one that was made from a dirty tree says so. Nothing here is computed anew.
+A record holds the whole config, so that its id can be made again: a result whose config and id disagree is refused,
+and one that was made from a dirty tree says so and never takes the place of a clean one. A run that two experiments
+share stands once. Nothing here is computed anew.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from repro.config import RunConfig
 from repro.errors import UserError
+from repro.evals import choose
+from repro.experiment import PlannedRun
 from repro.identity import config_text, from_json, run_id
 from repro.results import Result
-from repro.store import read_json, write_json
+from repro.store import read_json, write_bytes
 
 FOLDER = Path(__file__).resolve().parent.parent / "data" / "results"
+MADE = ("commit", "dirty", "python", "versions", "processor", "cores", "mesh", "tokens")
+DIGITS = 4  # of a cosine similarity or norm that is kept
+
+Record = dict[str, Any]
 
 
-def archive_path(experiment: str, scale: str, folder: Path = FOLDER) -> Path:
-    """Where the collected results of an experiment stand."""
-    return folder / f"{experiment}-{scale}.json"
+@dataclass
+class Collected:
+    """What a collection took, left as it was, and missed."""
+
+    taken: set[str] = field(default_factory=set)
+    kept: set[str] = field(default_factory=set)  # stood there already, and equal
+    missing: set[str] = field(default_factory=set)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def sentence(self) -> str:
+        """Counts, and the reason of each refusal."""
+        kept = self.kept - self.taken
+        counts = f"{len(self.taken)} taken, {len(kept)} as they were, {len(self.missing)} not finished"
+        return "\n".join([counts, *(f"refused: {name}: {why}" for name, why in self.refused.items())])
 
 
-def save(results: Iterable[Result], path: Path) -> tuple[int, int]:
-    """Write the finished results, beside those collected before; (finished, missing)."""
-    kept = {record["run_id"]: record for record in load(path)} if path.exists() else {}
-    missing = 0
-    for result in results:
-        if result.summary is None:
-            missing += result.run.run_id not in kept
-        else:
-            kept[result.run.run_id] = _record(result)
-    write_json(path, {"runs": list(kept.values())})
-    return len(kept), missing
+def archive_path(scale: str, folder: Path = FOLDER) -> Path:
+    """Where the collected results of a scale stand."""
+    return folder / f"{scale}.json"
 
 
-def _record(result: Result) -> dict[str, Any]:
-    attempts = (result.provenance or {"attempts": []})["attempts"]
-    last = attempts[-1] if attempts else {}
-    made = {k: last.get(k) for k in ("commit", "dirty", "python", "versions", "processor", "cores", "mesh", "tokens")}
-    record = {
+def save(results: Iterable[Result], path: Path) -> Collected:
+    """Merge the finished results into the file; what it took, kept, missed and refused."""
+    stored = load(path) if path.exists() else {}
+    outcome = Collected()
+    for result in results:  # rows may share a run and differ in what is evaluated
+        _merge(stored, result, outcome)
+    if outcome.taken:
+        _write(path, stored)
+    return outcome
+
+
+def _merge(stored: dict[str, Record], result: Result, outcome: Collected) -> None:
+    name = result.run.run_id
+    before = stored.get(name)
+    if result.summary is None:
+        (outcome.kept if before else outcome.missing).add(name)
+        return
+    if (why := _unlike(result)) is not None:
+        outcome.refused[name] = why
+        return
+    record = _record(result)
+    if before is not None:
+        if record["made"]["dirty"] and not before["made"]["dirty"]:
+            outcome.refused[name] = "made from uncommitted changes, and a clean result stands there"
+            return
+        same = record["summary"]["validation_losses"] == before["summary"]["validation_losses"]
+        if same:
+            record["evaluations"] = before.get("evaluations", {}) | record["evaluations"]
+            record["syncs"] = record["syncs"] or before.get("syncs", {})
+    if record == before:
+        outcome.kept.add(name)
+    else:
+        stored[name] = record
+        outcome.taken.add(name)
+
+
+def _unlike(result: Result) -> str | None:
+    """Why a summary can't be that of its config."""
+    assert result.summary is not None
+    config, summary = result.run.config, result.summary
+    for name, value in (("run_id", result.run.run_id), ("steps", config.steps), ("tokens", config.tokens)):
+        if summary.get(name) != value:
+            return f"its summary says {name} {summary.get(name)!r}, its config {value!r}"
+    if not result.provenance or not result.provenance.get("attempts"):
+        return "it has no provenance"
+    return None
+
+
+def _record(result: Result) -> Record:
+    attempts = (result.provenance or {})["attempts"]
+    last = attempts[-1]
+    evaluation = result.evaluation
+    return {
         "run_id": result.run.run_id,
-        "row": result.run.row,
         "config": json.loads(config_text(result.run.config)),
         "summary": result.summary,
-        "made": made | {"attempts": len(attempts)},
+        "made": {name: last.get(name) for name in MADE} | {"attempts": len(attempts)},
+        "evaluations": {evaluation["eval_id"]: evaluation} if evaluation else {},
+        "syncs": _columns(result.syncs),
     }
-    return record | ({"evaluation": result.evaluation} if result.evaluation else {})
 
 
-def load(path: Path) -> list[dict[str, Any]]:
-    """The records of a file; UserError when one's config is not what its id says."""
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Rows as columns, floats to a few digits."""
+    names = list(rows[0]) if rows else []
+    return {name: [_short(row[name]) for row in rows] for name in names}
+
+
+def _short(value: Any) -> Any:
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def load(path: Path) -> dict[str, Record]:
+    """The records of a file by run id; UserError when one's config is not what its id says."""
     stored = read_json(path)
     if stored is None:
         raise UserError(f"no collected results at {path}: run the experiment, then `python -m repro collect` it.")
@@ -59,4 +129,33 @@ def load(path: Path) -> list[dict[str, Any]]:
         made = run_id(from_json(RunConfig, record["config"]))
         if made != record["run_id"]:
             raise UserError(f"{path} holds {record['run_id']} with the config of {made}: collect it again.")
-    return stored["runs"]
+    return {record["run_id"]: record for record in stored["runs"]}
+
+
+def _write(path: Path, records: Mapping[str, Record]) -> None:
+    """A line a run, by id: what changes in git is what changed."""
+    lines = [json.dumps(records[name], sort_keys=True, allow_nan=False) for name in sorted(records)]
+    write_bytes(path, ('{"runs": [\n' + ",\n".join(lines) + "\n]}\n").encode())
+
+
+def filled(results: Iterable[Result], path: Path, eval_set: str | None = None) -> tuple[Result, ...]:
+    """The results, each that has no summary of its own from the collected ones where they hold it."""
+    results = tuple(results)
+    if all(result.summary is not None for result in results) or not path.exists():
+        return results
+    stored = load(path)
+    return tuple(
+        _stored(result.run, stored[result.run.run_id], eval_set)
+        if result.summary is None and result.run.run_id in stored
+        else result
+        for result in results
+    )
+
+
+def _stored(run: PlannedRun, record: Record, eval_set: str | None) -> Result:
+    spec = choose(run.config, eval_set, parameters=run.parameters)
+    evaluation = record["evaluations"].get(spec.id(int(record["summary"]["steps"]))) if spec else None
+    columns = record["syncs"]
+    rows = tuple(dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+    provenance = {"attempts": [record["made"]]}
+    return Result(run, record["summary"], provenance, None, evaluation, rows, archived=True)

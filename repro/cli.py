@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     _add(commands, "run", _run, "train what is missing of an experiment", _run_arguments)
     _add_train(commands)
     _add(commands, "build", _build, "tables and figures from finished runs", _build_arguments)
-    _add(commands, "collect", _collect, "keep finished results in data/results, to be committed", _status_arguments)
+    _add(commands, "collect", _collect, "keep finished results in data/results, to be committed", _collect_arguments)
     _add(commands, "status", _status, "which runs are there, and how far", _status_arguments)
     _add(commands, "diff", _diff, "why two runs have different ids", _diff_arguments)
     _add_simulate(commands)
@@ -145,11 +145,19 @@ def _run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--eval", choices=("full", "part"), help="what will be evaluated: only checked here")
 
 
+def _collect_arguments(parser: argparse.ArgumentParser) -> None:
+    _experiment_arguments(parser)
+    _places(parser)
+    parser.add_argument("--eval", choices=("full", "part"), help="whose scores (default: the scale's set)")
+    parser.add_argument("--to", type=Path, help="another folder than data/results")
+
+
 def _build_arguments(parser: argparse.ArgumentParser) -> None:
     _experiment_arguments(parser)
     _places(parser)
     parser.add_argument("--out", type=Path, default=Path("build"), help="where tables and figures go")
     parser.add_argument("--eval", choices=("full", "part"), help="which evaluation to show (default: the scale's)")
+    parser.add_argument("--own", action="store_true", help="only runs under --root, none of data/results")
 
 
 def _status_arguments(parser: argparse.ArgumentParser) -> None:
@@ -225,13 +233,13 @@ def _prepared(corpus: str, vocab: int | None, cache: Path) -> Path:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from repro.experiment import expand, load
+    from repro.experiment import expand, trained
     from repro.sweep import corpora, default_workers, pending, sweep
 
-    experiment = load(args.experiment)
-    if getattr(experiment, "derived", True) or not experiment.rows:
-        raise UserError(f"{args.experiment} has nothing to train: `make {args.experiment}` or `build` shows it.")
-    runs = pending(expand(experiment, args.scale, args.seeds), args.root)
+    experiments = trained(args.experiment)
+    # One seed first: every item has its first results before any has its second.
+    planned = [run for seeds in range(1, args.seeds + 1) for e in experiments for run in expand(e, args.scale, seeds)]
+    runs = pending(planned, args.root)
     if not runs:
         return 0
     for corpus, vocab in sorted(corpora(runs)):
@@ -249,7 +257,7 @@ def _run(args: argparse.Namespace) -> int:
 def _build(args: argparse.Namespace) -> int:
     from analysis.report import build
 
-    print(build(args.experiment, args.scale, args.seeds, args.root, args.out, args.eval))
+    print(build(args.experiment, args.scale, args.seeds, args.root, args.out, args.eval, own=args.own))
     return 0
 
 
@@ -264,14 +272,17 @@ def _status(args: argparse.Namespace) -> int:
 
 def _collect(args: argparse.Namespace) -> int:
     from repro.archive import archive_path, save
-    from repro.experiment import expand, load
+    from repro.experiment import expand, trained
     from repro.results import collect
 
-    path = archive_path(args.experiment, args.scale)
-    results = collect(expand(load(args.experiment), args.scale, args.seeds), args.root)
-    finished, missing = save(results, path)
-    print(f"{path}: {finished} results" + (f", {missing} runs missing" if missing else ""))
-    return 0
+    path = archive_path(args.scale, args.to) if args.to else archive_path(args.scale)
+    refused = 0
+    for experiment in trained(args.experiment):
+        runs = expand(experiment, args.scale, args.seeds)
+        found = save(collect(runs, args.root, args.eval, syncs=experiment.syncs), path)
+        print(f"{path}, {experiment.name}: {found.sentence}")
+        refused += len(found.refused)
+    return EXIT_USER_ERROR if refused else 0
 
 
 def _diff(args: argparse.Namespace) -> int:

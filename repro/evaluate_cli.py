@@ -72,7 +72,9 @@ def evaluate(args: argparse.Namespace) -> int:
         workers = default_workers() if args.workers is None else args.workers
         code = evaluate_all(todo, args.root, args.cache, workers, batch=args.batch, source=args.source)
     if not jobs:
-        print("nothing to evaluate.")
+        print(
+            f"nothing to evaluate: no run of {' '.join(args.what)} at scale {args.scale} is finished under {args.root}."
+        )
     for job in jobs if args.what[0] not in names() else ():
         print(result_path(RunFolder(args.root, job.run_id), job.spec.id(job.step)))
     return code
@@ -101,7 +103,7 @@ def _experiment_jobs(name: str, args: argparse.Namespace) -> Iterable[Job]:
         step = _step(folder, args.step)
         if step is None:
             missing += 1
-        elif (job := _job(folder, run.config, step, args)) is not None:
+        elif (job := _job(folder, run.config, step, args, run.parameters)) is not None:
             yield job
     if missing:
         print(f"{missing} run{'' if missing == 1 else 's'} of {name} not finished: left out.")
@@ -115,8 +117,11 @@ def _step(folder: RunFolder, asked: int | None) -> int | None:
     return None if summary is None else int(summary["steps"])
 
 
-def _job(folder: RunFolder, config: RunConfig, step: int, args: argparse.Namespace) -> Job | None:
-    spec = choose(config, args.eval, tasks=args.tasks, limit=args.limit, parameters=args.parameters)
+def _job(
+    folder: RunFolder, config: RunConfig, step: int, args: argparse.Namespace, parameters: str | None = None
+) -> Job | None:
+    which = args.parameters or parameters
+    spec = choose(config, args.eval, tasks=args.tasks, limit=args.limit, parameters=which)
     return None if spec is None else Job(folder.run_id, config, spec, step)
 
 

@@ -65,6 +65,7 @@ class Experiment:
     axis: str = ""  # what x is, in a figure
     notes: tuple[str, ...] = ()  # choices of this spec, shown with the assumptions
     mini_model: str = ""  # whose miniature stands in for the one size of an ablation; "" goes by the ladder
+    syncs: bool = False  # drawn from the runs' logs of outer gradients
     min_rounds: int = 0  # a miniature with fewer rounds of H steps is left out, and the plan says so
 
 
@@ -162,6 +163,16 @@ def grid(config: Any, **axes: Iterable[Any]) -> Iterator[Any]:
 def names() -> tuple[str, ...]:
     """The experiments there are."""
     return tuple(sorted(m.name for m in pkgutil.iter_modules(experiments.__path__) if m.name != "base"))
+
+
+def trained(name: str) -> tuple[Experiment, ...]:
+    """The experiment of that name, or for `all` each that has something to train; UserError for what has nothing."""
+    if name == "all":
+        return tuple(e for e in map(load, names()) if isinstance(e, Experiment) and not e.derived)
+    experiment = load(name)
+    if not isinstance(experiment, Experiment) or experiment.derived:
+        raise UserError(f"{name} has nothing to train: `make {name}` or `build` shows it.")
+    return (experiment,)
 
 
 def load(name: str) -> Experiment:

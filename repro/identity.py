@@ -6,6 +6,7 @@ they hold their neutral value, so that a new knob doesn't rename every earlier r
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -43,7 +44,7 @@ def _typed(value: Any) -> Any:
     """The same config with ints in float fields made floats: 1 and 1.0 are one run."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
-    hints = get_type_hints(type(value))
+    hints = _hints(type(value))
     changes = {}
     for field in dataclasses.fields(value):
         item = getattr(value, field.name)
@@ -77,6 +78,12 @@ def method_slug(config: RunConfig) -> str:
     return f"{name}-h{config.sync.every}-{config.sync.codec.format.replace('_', '')}"
 
 
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    """The types of a dataclass's fields: looking them up costs more than all else in reading stored configs."""
+    return get_type_hints(kind)
+
+
 def from_json(kind: type, data: Any, where: str = "config") -> Any:
     """Rebuild a config of dataclass `kind` from its canonical JSON; UserError on unknown or missing fields."""
     fields = {f.name: f for f in dataclasses.fields(kind)}
@@ -85,7 +92,7 @@ def from_json(kind: type, data: Any, where: str = "config") -> Any:
     unknown = sorted(set(data) - set(fields))
     if unknown:
         raise UserError(f"{where} has no field {unknown[0]!r}: known fields are {', '.join(fields)}.")
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     values = {name: _value(hints[name], item, f"{where}.{name}") for name, item in data.items()}
     missing = [n for n, f in fields.items() if n not in values and f.default is dataclasses.MISSING]
     if missing:

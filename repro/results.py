@@ -1,6 +1,6 @@
 """What the runs of an experiment left behind, read again. Standard library only; nothing is computed here."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +22,8 @@ class Result:
     provenance: dict[str, Any] | None = None
     failure: dict[str, Any] | None = None
     evaluation: dict[str, Any] | None = None  # downstream scores of the last step
+    syncs: tuple[Mapping[str, Any], ...] = ()  # the log of its outer gradients, where it was asked for
+    archived: bool = False  # from the collected results, not from a run folder
 
     @property
     def state(self) -> State:
@@ -34,19 +36,32 @@ class Result:
 
     @property
     def loss(self) -> float | None:
-        """Validation loss in nats a token; None unless the run is done."""
-        return None if self.summary is None else float(self.summary["validation_loss"])
+        """Validation loss in nats a token, of the parameters that the row reads; None unless the run is done."""
+        if self.summary is None:
+            return None
+        if self.run.parameters == "outer":
+            return float(self.summary["validation_loss"])
+        return float(self.summary["validation_losses"][self.run.parameters])
+
+    @property
+    def dirty(self) -> bool:
+        """Whether the attempt that finished it ran code with uncommitted changes."""
+        attempts = (self.provenance or {}).get("attempts", [])
+        return bool(attempts and attempts[-1].get("dirty"))
 
 
-def collect(runs: Iterable[PlannedRun], root: Path, eval_set: str | None = None) -> tuple[Result, ...]:
+def collect(
+    runs: Iterable[PlannedRun], root: Path, eval_set: str | None = None, *, syncs: bool = False
+) -> tuple[Result, ...]:
     """A result for each run, in order, from `root`/<run id>; `eval_set` names the evaluation (default: the scale's).
 
-    UserError when a folder holds another config than its name says, or a summary of another run.
+    `syncs` reads the logs of outer gradients too. UserError when a folder holds another config than its name says, or
+    a summary of another run.
     """
-    return tuple(_read(run, RunFolder(root, run.run_id), eval_set) for run in runs)
+    return tuple(_read(run, RunFolder(root, run.run_id), eval_set, syncs) for run in runs)
 
 
-def _read(run: PlannedRun, folder: RunFolder, eval_set: str | None) -> Result:
+def _read(run: PlannedRun, folder: RunFolder, eval_set: str | None, syncs: bool) -> Result:
     if not folder.check(run.config):
         return Result(run)
     summary = folder.summary()
@@ -55,6 +70,13 @@ def _read(run: PlannedRun, folder: RunFolder, eval_set: str | None) -> Result:
             f"{folder.path}/summary.json is that of {summary.get('run_id')!r}: delete that folder, run again."
         )
     evaluation = None
-    if summary is not None and (spec := choose(run.config, eval_set)) is not None:
+    if summary is not None and (spec := choose(run.config, eval_set, parameters=run.parameters)) is not None:
         evaluation = read_result(folder, spec, int(summary["steps"]))
-    return Result(run, summary, folder.provenance(), folder.failure(), evaluation)
+    logged = _syncs(folder) if syncs and summary is not None and run.config.sync else ()
+    return Result(run, summary, folder.provenance(), folder.failure(), evaluation, logged)
+
+
+def _syncs(folder: RunFolder) -> tuple[Mapping[str, Any], ...]:
+    from repro.metrics import read_metrics  # pyarrow, which tables don't need
+
+    return tuple(read_metrics(folder.syncs).to_pylist())

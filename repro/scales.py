@@ -25,7 +25,7 @@ MINI_LADDER = {"35M": "45k", "100M": "70k", "200M": "118k"}  # Table 5's first s
 SMOKE_LAYERS = {"45k": 2, "70k": 3, "118k": 4, "66k": 3}
 PAPER_FRAGMENT = 3  # layers a fragment, which becomes one in miniature
 MINI_VOCAB, MINI_SEQ, MINI_BATCH = 1_024, 128, 8
-# Peak rates chosen by experiments/tuning.py (results in data/results/tuning.json, which a test compares).
+# Peak rates chosen by experiments/tuning.py (results in data/results/mini.json, which a test compares).
 MINI_LEARNING_RATE = {"data-parallel": 2.0**-5, "diloco": 2.0**-6, "streaming": 2.0**-6}
 
 
