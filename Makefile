@@ -15,7 +15,7 @@ EVALUATION := $(if $(EVAL),--eval $(EVAL))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help env table5 table2 table4 figures-simulated accounts inconsistencies tuning test test-fast test-slow lint bench clean
+.PHONY: help env paper paper-plan table5 table2 table4 figures-simulated accounts inconsistencies tuning test test-fast test-slow lint bench clean
 
 help:  ## this list
 	@sed -nE 's/^([a-z0-9%-]+):.*## (.*)$$/  \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -34,6 +34,14 @@ table5: $(RUN_ENV)  ## Table 5 and Figure 5 in miniature: train, evaluate, show 
 	@$(PY) -m repro run $@ $(WHERE) $(EVALUATION)
 	@$(PY) -m repro evaluate $@ $(WHERE) $(EVALUATION)
 	@$(PY) -m repro build $@ $(WHERE) --out $(OUT) $(EVALUATION)
+
+paper: $(RUN_ENV)  ## the whole paper: train what is missing, one seed first, evaluate, show (SCALE, SEEDS)
+	@$(PY) -m repro run all $(WHERE)
+	@$(PY) -m repro evaluate all $(WHERE) $(EVALUATION)
+	@$(PY) -m repro build all $(WHERE) --out $(OUT) $(EVALUATION)
+
+paper-plan: $(RUN_ENV)  ## what the whole paper costs: runs, tokens, FLOPs, bytes, chip-hours (SCALE, SEEDS)
+	@$(PY) -m repro plan all --scale $(SCALE) --seeds $(SEEDS)
 
 tuning: $(RUN_ENV)  ## learning rates at mini scale: the declared grid, then its table
 	@$(PY) -m repro run $@ $(WHERE)

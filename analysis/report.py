@@ -17,7 +17,7 @@ from repro import paper
 from repro.archive import archive_path, filled
 from repro.config import SCALES
 from repro.errors import UserError
-from repro.experiment import Experiment, expand, load
+from repro.experiment import Experiment, expand, load, trained
 from repro.plan import plan_text
 from repro.results import collect
 from repro.store import write_bytes
@@ -36,6 +36,10 @@ def build(
         raise UserError(f"scale={scale!r}: choose one of {', '.join(SCALES)}.")
     if name in COMPUTED:
         return COMPUTED[name](out)
+    if name == "all":
+        built = [build(item.name, scale, seeds, root, out, eval_set, own=own) for item in trained("all")]
+        built += [make(out) for make in COMPUTED.values()]
+        return "\n\n".join(built)
     experiment = load(name)
     if not isinstance(experiment, Experiment):
         raise UserError(f"{name} has no table: `make figures-simulated` draws what is simulated.")

@@ -26,6 +26,7 @@ EXPERIMENT = Experiment(
     name="figure11",
     title="Compressing the outer gradients",
     place="Figure 11",
+    scored=True,
     rows=(
         *(
             row(PRECISION, name, CodecConfig(name, scale="row"), FORMATS[name].bits, ours)

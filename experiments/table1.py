@@ -25,6 +25,7 @@ EXPERIMENT = Experiment(
     name="table1",
     title="Overtraining on Dolma: quality, hours and bytes",
     place="Table 1",
+    scored=True,
     rows=tuple(_relabelled(row) for row in table7_rows((DP, OURS_M2))),
     claims=(MiniClaim("parity", "Data-parallel and our method agree within 0.02.", "parity", DP, OURS, 0.02),),
     axis="tokens a parameter",

@@ -16,6 +16,7 @@ EXPERIMENT = Experiment(
     name="table3",
     title="Which parameters to evaluate",
     place="Table 3",
+    scored=True,
     rows=tuple(
         Row((name,), RUN, parameters=kind) for name, kind in ((FIRST, "first"), (AVERAGE, "average"), (OUTER, "outer"))
     ),

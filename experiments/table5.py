@@ -31,6 +31,7 @@ EXPERIMENT = Experiment(
     name="table5",
     title="Scaling from 35M to 4B parameters on C4",
     place="Table 5, Figure 5",
+    scored=True,
     rows=tuple(row for size in SIZES for row in rows(size)),
     claims=(
         MiniClaim("dp-best", "Data-parallel is at least as good as Streaming H=100.", "order", DP, STREAM_100),

@@ -19,6 +19,7 @@ EXPERIMENT = Experiment(
     name="table6",
     title="Scaling with two and four replicas",
     place="Table 6",
+    scored=True,
     rows=tuple(
         Row((size, str(replicas), str(every)), c4(size, streaming(every), replicas, C4_BATCH * replicas // 2))
         for size in SIZES

@@ -28,6 +28,7 @@ EXPERIMENT = Experiment(
     name="table7",
     title="Overtraining on Dolma with M = 2 and M = 4",
     place="Table 7; Table 1",
+    scored=True,
     rows=rows(tuple(METHODS)),
     claims=(
         MiniClaim("m2", "Data-parallel and M = 2 agree within 0.02.", "parity", DP, OURS_M2, 0.02),

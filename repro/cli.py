@@ -127,7 +127,7 @@ def _add_compile(commands: "argparse._SubParsersAction") -> None:
 
 
 def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("experiment", help="a module of experiments/, such as table5")
+    parser.add_argument("experiment", help="a module of experiments/, such as table5, or all")
     parser.add_argument("--scale", default="mini", help="paper, mini (default) or smoke")
     parser.add_argument("--seeds", type=int, default=1, help="seeds 0 .. N-1 (default 1)")
     parser.add_argument("--json", action="store_true", help="for scripts")
@@ -191,7 +191,11 @@ def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
 def _plan(args: argparse.Namespace) -> int:
     from repro.experiment import load
     from repro.plan import plan_json, plan_text
+    from repro.plan_paper import costs_json, costs_text
 
+    if args.experiment == "all":
+        print((costs_json if args.json else costs_text)(args.scale, args.seeds))
+        return 0
     show = plan_json if args.json else plan_text
     print(show(load(args.experiment), args.scale, args.seeds))
     return 0
@@ -233,6 +237,9 @@ def _prepared(corpus: str, vocab: int | None, cache: Path) -> Path:
 
 
 def _run(args: argparse.Namespace) -> int:
+    from repro.archive import archive_path
+    from repro.archive import load as load_collected
+    from repro.estimate import sentence
     from repro.experiment import expand, trained
     from repro.sweep import corpora, default_workers, pending, sweep
 
@@ -245,6 +252,8 @@ def _run(args: argparse.Namespace) -> int:
     for corpus, vocab in sorted(corpora(runs)):
         _prepared(corpus, vocab, args.cache)
     workers = default_workers() if args.workers is None else args.workers
+    timed = load_collected(archive_path(args.scale)).values() if archive_path(args.scale).exists() else ()
+    print(f"{len(runs)} runs to train: {sentence(runs, timed, min(workers, len(runs)))}.", file=sys.stderr)
     outcome = sweep(runs, args.root, args.cache, workers, title=f"{args.experiment} at scale {args.scale}")
     if outcome.interrupted:
         print("repro: stopped, everything reached is saved; run the same command to go on.", file=sys.stderr)

@@ -12,7 +12,7 @@ from repro.config import RunConfig
 from repro.errors import UserError
 from repro.evals import BATCH, PARAMETERS, SETS, TASKS, choose, result_path
 from repro.evaluator import Job, evaluate_all, pending
-from repro.experiment import expand, load, names
+from repro.experiment import expand, load, names, trained
 from repro.identity import from_json
 from repro.store import RunFolder, find_run, read_json
 from repro.sweep import default_workers
@@ -75,14 +75,18 @@ def evaluate(args: argparse.Namespace) -> int:
         print(
             f"nothing to evaluate: no run of {' '.join(args.what)} at scale {args.scale} is finished under {args.root}."
         )
-    for job in jobs if args.what[0] not in names() else ():
+    for job in jobs if args.what[0] not in (*names(), "all") else ():
         print(result_path(RunFolder(args.root, job.run_id), job.spec.id(job.step)))
     return code
 
 
 def _jobs(args: argparse.Namespace) -> Iterable[Job]:
     for what in args.what:
-        if what in names():
+        if what == "all":
+            for experiment in trained("all"):
+                if experiment.scored:
+                    yield from _experiment_jobs(experiment.name, args)
+        elif what in names():
             yield from _experiment_jobs(what, args)
         else:
             folder = find_run(args.root, what)

@@ -65,6 +65,7 @@ class Experiment:
     axis: str = ""  # what x is, in a figure
     notes: tuple[str, ...] = ()  # choices of this spec, shown with the assumptions
     mini_model: str = ""  # whose miniature stands in for the one size of an ablation; "" goes by the ladder
+    scored: bool = False  # its table or figure has downstream scores
     syncs: bool = False  # drawn from the runs' logs of outer gradients
     min_rounds: int = 0  # a miniature with fewer rounds of H steps is left out, and the plan says so
 
@@ -168,11 +169,19 @@ def names() -> tuple[str, ...]:
 def trained(name: str) -> tuple[Experiment, ...]:
     """The experiment of that name, or for `all` each that has something to train; UserError for what has nothing."""
     if name == "all":
-        return tuple(e for e in map(load, names()) if isinstance(e, Experiment) and not e.derived)
+        found = (e for e in map(load, names()) if isinstance(e, Experiment) and not e.derived)
+        return tuple(sorted(found, key=_order))
     experiment = load(name)
     if not isinstance(experiment, Experiment) or experiment.derived:
         raise UserError(f"{name} has nothing to train: `make {name}` or `build` shows it.")
     return (experiment,)
+
+
+def _order(experiment: Experiment) -> tuple[int, int, str]:
+    """Tables by number, figures by number, then the others."""
+    kind = experiment.name.rstrip("0123456789")
+    number = experiment.name.removeprefix(kind)
+    return {"table": 0, "figure": 1}.get(kind, 2), int(number or 0), experiment.name
 
 
 def load(name: str) -> Experiment:

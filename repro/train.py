@@ -119,6 +119,7 @@ class _Loop:
 
     def run(self, stop_asked: Callable[[], bool]) -> dict[str, Any]:
         config = self.layout.config
+        self.processor_started = time.process_time()  # compilation counts: it is part of what a run costs
         state = restored_or_none(self.checkpoints, self.layout) or start(self.layout)
         log = MetricsLog if processes.is_first() else _Unwritten
         self.log, self.syncs = log(self.folder.metrics, state.step), log(self.folder.syncs, state.step)
@@ -247,6 +248,7 @@ class _Loop:
             "bits_per_byte": self.validator.bits_per_byte(own),
             "in_domain": list(self.batches.tokens.in_domain),
             "seconds": seconds,
+            "processor_seconds": time.process_time() - self.processor_started if self.first_step == 0 else None,
             "tokens_per_s": steps * config.batch * config.model.seq_len / max(seconds, 1e-9),
         }
 

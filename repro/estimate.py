@@ -1,0 +1,55 @@
+"""How long training what is missing will take on this machine, from what such runs took before. No JAX.
+
+A run's own record says how many processor seconds it took, compilation included: on a free core that is its wall time,
+whatever else the machine did. A run without a record is taken for the nearest one: same model and replicas, else the
+nearest in FLOPs a step, scaled by its steps.
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from repro.config import RunConfig
+from repro.experiment import PlannedRun, unique
+from repro.identity import from_json
+
+UNKNOWN = "no such run has been timed yet"
+
+
+def seconds_of(runs: Iterable[PlannedRun], records: Iterable[Mapping[str, Any]]) -> float | None:
+    """Processor seconds that `runs` will take, each once; None where no record has a time."""
+    timed = [(from_json(RunConfig, r["config"]), r["summary"]["processor_seconds"]) for r in records if _timed(r)]
+    if not timed:
+        return None
+    return sum(_one(run.config, timed) for run in unique(runs))
+
+
+def sentence(runs: Iterable[PlannedRun], records: Iterable[Mapping[str, Any]], workers: int) -> str:
+    """`about 41 minutes on 2 free cores`, or that nothing is known."""
+    seconds = seconds_of(runs, records)
+    if seconds is None:
+        return UNKNOWN
+    minutes = seconds / workers / 60
+    told = f"{minutes / 60:.1f} hours" if minutes >= 90 else f"{math.ceil(minutes)} minutes"
+    return f"about {told} of training on {workers} free core{'s' if workers > 1 else ''}, as timed before"
+
+
+def _timed(record: Mapping[str, Any]) -> bool:
+    return record["summary"].get("processor_seconds") is not None
+
+
+def _one(config: RunConfig, timed: list[tuple[RunConfig, float]]) -> float:
+    """The median over the nearest timed runs of seconds a step, times the steps."""
+    alike = [
+        t for t in timed if (t[0].model, t[0].replicas, t[0].batch) == (config.model, config.replicas, config.batch)
+    ]
+    if alike:
+        return config.steps * statistics.median(seconds / other.steps for other, seconds in alike)
+    work = config.flops / config.steps
+
+    def distance(other: RunConfig) -> float:
+        return abs(math.log(other.flops / other.steps / work))
+
+    other, seconds = min(timed, key=lambda t: distance(t[0]))
+    return config.steps * seconds / other.steps * (work * other.steps / other.flops)

@@ -1,0 +1,40 @@
+"""The estimate of a sweep: exact for what was timed, scaled for what is near, silent where nothing is known."""
+
+import json
+import math
+
+import pytest
+
+from repro.estimate import UNKNOWN, seconds_of, sentence
+from repro.experiment import PlannedRun, expand, load, unique
+from repro.identity import config_text
+
+
+def record(run: PlannedRun, seconds: float | None) -> dict:
+    summary = {} if seconds is None else {"processor_seconds": seconds}
+    return {"config": json.loads(config_text(run.config)), "summary": summary}
+
+
+RUNS = unique(expand(load("table5"), "mini"))
+
+
+def test_what_was_timed_is_added_up():
+    records = [record(run, 10.0 + i) for i, run in enumerate(RUNS)]
+    alone = [seconds_of([run], [made]) for run, made in zip(RUNS, records, strict=True)]
+    assert alone == pytest.approx([10.0 + i for i in range(len(RUNS))])
+    once = [record(RUNS[0], 10.0)]
+    assert seconds_of([RUNS[0], RUNS[0]], once) == pytest.approx(10.0)  # a shared run is run once
+
+
+def test_what_was_not_timed_is_scaled_by_its_work():
+    made = [record(RUNS[0], 10.0)]
+    larger = RUNS[-1].config
+    expected = 10.0 * larger.flops / RUNS[0].config.flops
+    found = seconds_of([RUNS[-1]], made)
+    assert found is not None and math.isclose(found, expected)
+
+
+def test_without_times_nothing_is_claimed():
+    assert seconds_of(RUNS, []) is None
+    assert sentence(RUNS, [record(RUNS[0], None)], 2) == UNKNOWN
+    assert sentence(RUNS[:1], [record(RUNS[0], 240.0)], 2).startswith("about 2 minutes of training on 2 free cores")
