@@ -1,0 +1,31 @@
+"""The walk through docs/new-experiment.md: its file is the experiment that stands, and its commands are commands."""
+
+import re
+from pathlib import Path
+
+from repro.cli import _parser
+from repro.experiment import expand, load, unique
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "new-experiment.md").read_text()
+
+
+def test_the_file_of_the_page_is_the_experiment():
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    made: dict = {}
+    exec(code, made)
+    for scale in ("paper", "mini"):
+        ids = [run.run_id for run in expand(made["EXPERIMENT"], scale)]
+        assert ids == [run.run_id for run in expand(load("two_bits"), scale)]
+
+
+def test_its_first_row_is_a_run_of_other_experiments():
+    shared = {run.run_id for run in unique(expand(load("figure11"), "mini"))}
+    assert [run.run_id in shared for run in expand(load("two_bits"), "mini")] == [True, False, True]
+
+
+def test_every_command_of_the_page_is_understood():
+    lines = re.findall(r"^    \.venv/bin/python -m repro (.*)$", PAGE, re.MULTILINE)
+    assert len(lines) >= 5
+    for line in lines:
+        assert _parser().parse_args(line.split()).command
