@@ -6,6 +6,7 @@ answers at once, and the figures, which need matplotlib, live in `analysis.simul
 
 import csv
 import io
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +96,23 @@ def table4_cells(finite: bool = False) -> tuple[Cell, ...]:
 def table4_text(finite: bool = False) -> str:
     """Table 4 for a terminal: ours and the paper's, the true crossing below, what misses and why."""
     return _table4_lines(table4_cells(finite), finite)
+
+
+def table4_json(finite: bool = False) -> str:
+    """Its cells for scripts: printed text of ours and the paper's, the true crossing in Gbit/s, the verdict."""
+    cells = table4_cells(finite)
+    found = [
+        {
+            "row": cell.row,
+            "column": cell.column,
+            "ours": cell.text,
+            "gbit_per_s": cell.crossing,
+            "paper": cell.paper.text,
+            "verdict": cell.verdict,
+        }
+        for cell in cells
+    ]
+    return json.dumps({"fitted": finite, "cells": found}, indent=1)
 
 
 def build_table4(out: Path) -> str:

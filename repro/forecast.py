@@ -37,6 +37,8 @@ class Question:
     paper_schedule: bool = False
 
     def __post_init__(self) -> None:
+        if self.replicas < 2:
+            raise UserError(f"{self.replicas} replicas: a link between sites needs at least 2.")
         for name, values in (("step times", self.step_times_s), ("taus", self.delays)):
             if len(values) not in (1, self.replicas):
                 raise UserError(f"{len(values)} {name} for {self.replicas} replicas: give one, or one for each.")

@@ -22,7 +22,7 @@ class Network:
 
     def __post_init__(self) -> None:
         if not 0 < self.params < float("inf"):
-            raise UserError(f"{self.name} has {self.params} parameters: give a number above 0.")
+            raise UserError(f"{self.params:g} parameters: give a number above 0.")
         if self.layers < 1:
             raise UserError(f"{self.name} has {self.layers} layers: a model needs at least one.")
         if not 0 < self.step_time_s < float("inf"):

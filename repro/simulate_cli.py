@@ -73,25 +73,11 @@ def main(args: argparse.Namespace) -> int:
     if args.finite and not args.table4:
         raise UserError("--finite belongs to --table4: add it, or drop --finite.")
     if args.table4:
-        from analysis.simulated import table4_text
+        from analysis.simulated import table4_json, table4_text
 
-        print(table4_text(finite=args.finite))
+        print((table4_json if args.json else table4_text)(finite=args.finite))
         return 0
     from repro.simulate_report import answer
 
     print(answer(args))
     return 0
-
-
-def build_table4(out: Path) -> str:
-    """Write table4.{csv,md,tex,html} under `out`; the text to print."""
-    from analysis import simulated
-
-    return simulated.build_table4(out)
-
-
-def build_simulated_figures(out: Path) -> tuple[Path, ...]:
-    """Draw Figures 3, 4, 6b, 7, 9, 14, 15 and 16 under `out` as PNG and SVG; the files written."""
-    from analysis import simulated_figures
-
-    return simulated_figures.build_figures(out)

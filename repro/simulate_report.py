@@ -34,6 +34,8 @@ def ask(args: argparse.Namespace) -> Question:
     how = method(args.method)
     if how.sends == "fragments":
         how = replace(how, pattern=args.pattern)
+    if args.tau is None and how.delay >= args.every:
+        raise UserError(f"--every {args.every} leaves no room for the method's τ = {how.delay}: add --tau 0.")
     usual = "all-gather" if how.bits < BASELINE_BITS else "ring"
     times = tuple(args.step_time)
     return Question(
@@ -67,7 +69,8 @@ def _value(args: argparse.Namespace, name: str) -> object:
 
 
 def _as_json(question: Question, answer: Forecast, solution: Solution | None) -> str:
-    content = {"question": asdict(question), "forecast": asdict(answer)}
+    # Its bits and τ may be the caller's, which the question holds: of the method only its name is told.
+    content = {"question": asdict(question) | {"method": question.method.key}, "forecast": asdict(answer)}
     if solution is not None:
         content["solution"] = asdict(solution)
     return json.dumps(content, indent=2)

@@ -14,7 +14,7 @@ import pytest
 
 from analysis import simulated_figures
 from analysis.inconsistencies import build_inconsistencies, inconsistencies
-from analysis.simulated import build_accounts, table4_text
+from analysis.simulated import build_accounts, build_table4, table4_text
 from analysis.simulated_format import Sheet
 from experiments import figure3, figure9, figure14, figure16
 from repro import simulate_cli
@@ -40,11 +40,11 @@ def _json(capsys, line: str) -> dict:
 
 @pytest.fixture(scope="module")
 def figures(tmp_path_factory):
-    return simulate_cli.build_simulated_figures(tmp_path_factory.mktemp("figures"))
+    return simulated_figures.build_figures(tmp_path_factory.mktemp("figures"))
 
 
 def test_table4_files(tmp_path):
-    text = simulate_cli.build_table4(tmp_path)
+    text = build_table4(tmp_path)
     assert "73 of 75 cells print as published" in text
     with (tmp_path / "table4.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -232,6 +232,8 @@ def test_plot_on_request(tmp_path, capsys):
         ("--step-time 0", "step time"),
         ("--method teleport", "method"),
         ("--replicas 1", "replicas"),
+        ("--replicas 0", "0 replicas"),
+        ("--params 0", "0 parameters"),
         ("--bits 0", "bits"),
         ("--target 1.2", "target"),
         ("--latency -1", "latency"),
@@ -249,6 +251,17 @@ def test_bad_options_get_a_sentence(options, word):
         simulate_cli.main(_parse(f"{EXAMPLE} {options}"))
     assert word in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_method_whose_delay_does_not_fit_says_which_option_helps():
+    with pytest.raises(UserError, match="--tau 0"):
+        simulate_cli.main(_parse(EXAMPLE.replace("--tau 2", "--every 1")))
+
+
+def test_table4_speaks_json(capsys):
+    assert simulate_cli.main(_parse("--table4 --json")) == 0
+    cells = json.loads(capsys.readouterr().out)["cells"]
+    assert len(cells) == 75 and sum(cell["verdict"] == "reproduced" for cell in cells) == 73
 
 
 def test_missing_options_are_named():
