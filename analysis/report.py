@@ -18,9 +18,9 @@ from repro.archive import archive_path, filled
 from repro.config import SCALES
 from repro.errors import UserError
 from repro.experiment import Experiment, expand, load, trained
+from repro.files import write_bytes
 from repro.plan import plan_text
 from repro.results import collect
-from repro.store import write_bytes
 
 DRAWING = Path(__file__).parent / "figures.py"
 

@@ -22,6 +22,7 @@ from repro.account import (
     training_hours,
     true_terabytes,
 )
+from repro.files import write_bytes
 from repro.methods import BASELINE_BITS, FP4_BITS, Method, Network, method
 from repro.paper import Published, by_place, interval, load, verdict
 from repro.scenario import (
@@ -36,7 +37,6 @@ from repro.scenario import (
     printed,
 )
 from repro.simulate import Link, utilisation
-from repro.store import write_bytes
 
 COLUMNS = ("row", "column", "ours", "spread", "n", "paper", "tolerance", "verdict", "runs")
 EVERY = 100  # H of Tables 1 and 7

@@ -20,11 +20,11 @@ from experiments import figure3, figure4, figure7, figure9, figure14, figure15, 
 from experiments.base import model, streaming
 from repro.account import send_bytes
 from repro.experiment import vary
+from repro.files import write_bytes
 from repro.forecast import Forecast, Question
 from repro.methods import METHODS
 from repro.scenario import PAPER_GRID, Drawing, Simulation, paper_curve
 from repro.simulate import Cycle, Kind, Link, Node, trace, utilisation
-from repro.store import write_bytes
 
 # Blue, orange and green are the paper's (§3.1); red is its own method (appendix, Figure 16), so overlap
 # alone is purple.

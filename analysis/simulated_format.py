@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.store import write_bytes
+from repro.files import write_bytes
 
 _LATEX = {"\\": r"\textbackslash{}", "≠": r"$\neq$", "·": r"$\cdot$", "×": r"$\times$", "τ": r"$\tau$"}
 _LATEX |= {"²": r"$^2$", "−": "-", "≥": r"$\geq$", "≤": r"$\leq$"}

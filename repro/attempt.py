@@ -2,8 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from repro import processes
+import jax
+
+from repro import processes, takeover
+from repro.claims import Claim, ClaimLost
 from repro.config import RunConfig
 from repro.data import open_tokens
 from repro.prepare import token_folder
@@ -23,25 +27,62 @@ def attempt(
     report: Report,
     stop_asked: Callable[[], bool],
     pace: Pace | None = None,
+    claim: Claim | None = None,
 ) -> None:
-    """Train to the end and write the summary; raises what `train` raises. Process 0 writes, the others train along."""
+    """Train to the end, from what earlier attempts reached, and write the summary; raises what `train` raises.
+
+    Process 0 holds the `claim` and writes, the others train along. ClaimLost when the run was taken over meanwhile.
+    """
     tokens = token_folder(config.corpus, cache, vocab=config.model.vocab)
     text, held_out = open_tokens(tokens), open_tokens(tokens, "validation")
     for part in (text, held_out):
         if part.size_bytes <= VERIFIED_BYTES:
             part.verify()
     mesh = {"replica": resources.replica, "data": resources.data, "fsdp": resources.fsdp, **processes.facts()}
-    facts = {**commit(), **machine(), "mesh": mesh, "tokens": text.digest}
+    facts = {**commit(), **machine(), "mesh": mesh, "devices": jax.device_count(), "tokens": text.digest}
     entry = Attempt(folder, facts) if processes.is_first() else None
     outcome = "failed"
     try:
-        summary = train(config, resources, folder, text, held_out, pace=pace, report=report, stop_asked=stop_asked)
+        _take_over(folder)
+        stop = _Stop(claim, stop_asked)
+        summary = train(config, resources, folder, text, held_out, pace=pace, report=report, stop_asked=stop)
         if processes.is_first():
-            folder.write_summary(summary)
+            _finish(folder, summary, claim)
         outcome = "finished"
     except Interrupted:
         outcome = "interrupted"
         raise
+    except ClaimLost:
+        outcome = "lost"
+        raise
     finally:
         if entry:
             entry.end(outcome)
+
+
+def _take_over(folder: RunFolder) -> None:
+    """Process 0 makes the attempt's folder; no other opens it before."""
+    if folder.attempt is not None and processes.is_first():
+        takeover.begin(folder.path, folder.attempt)
+    processes.any_of(False)
+
+
+class _Stop:
+    """Asked between two steps. A lost claim ends the attempt: alone at once, several processes together as if asked."""
+
+    def __init__(self, claim: Claim | None, asked: Callable[[], bool]) -> None:
+        self._claim, self._asked = claim, asked
+
+    def __call__(self) -> bool:
+        if self._claim and self._claim.lost():
+            if processes.alone():
+                self._claim.check()
+            return True
+        return self._asked()
+
+
+def _finish(folder: RunFolder, summary: dict[str, Any], claim: Claim | None) -> None:
+    if claim:
+        claim.check()
+    if not folder.write_summary(summary):
+        raise ClaimLost(f"{folder.run_id} was finished by another worker.")

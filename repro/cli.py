@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.errors import UserError
+from repro.files import place
 
 EXIT_USER_ERROR, EXIT_INTERRUPTED = 2, 42
 # What a wrong or full place to write to gives: the user's to mend, not a bug.
@@ -39,8 +40,8 @@ _TEXT_OPTIONS = (
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command; 2 with one sentence on bad input, 42 when interrupted with everything saved."""
-    args = _parser().parse_args(words)
     try:
+        args = _parser().parse_args(words)
         return args.command(args)
     except UserError as error:
         print(f"repro: {error}", file=sys.stderr)
@@ -72,11 +73,10 @@ def _parser() -> argparse.ArgumentParser:
         _experiment_arguments,
     )
     _add(commands, "prepare", _prepare, "make the token shards of a corpus", _prepare_arguments)
-    _add(commands, "run", _run, "train what is missing of an experiment", _run_arguments)
+    _add_sweep(commands)
     _add_train(commands)
     _add(commands, "build", _build, "tables and figures from finished runs", _build_arguments)
     _add(commands, "collect", _collect, "keep finished results in data/results, to be committed", _collect_arguments)
-    _add(commands, "status", _status, "which runs are there, and how far", _status_arguments)
     _add(commands, "diff", _diff, "why two runs have different ids", _diff_arguments)
     _add_simulate(commands)
     _add_evaluation(commands)
@@ -94,6 +94,18 @@ def _add(
     parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
     arguments(parser)
     parser.set_defaults(command=command)
+
+
+def _add_sweep(commands: "argparse._SubParsersAction") -> None:
+    from repro import sweep_cli
+
+    def run_arguments(parser: argparse.ArgumentParser) -> None:
+        _experiment_arguments(parser)
+        _places(parser)
+        sweep_cli.add_run(parser)
+
+    _add(commands, "run", sweep_cli.run, "train what is missing of an experiment", run_arguments)
+    _add(commands, "status", sweep_cli.status, "which runs are there, and how far", sweep_cli.add_status)
 
 
 def _add_train(commands: "argparse._SubParsersAction") -> None:
@@ -134,15 +146,8 @@ def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _places(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--root", type=Path, default=Path("runs"), help="where run folders lie (default runs)")
+    parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
     parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens and compiled programs")
-
-
-def _run_arguments(parser: argparse.ArgumentParser) -> None:
-    _experiment_arguments(parser)
-    _places(parser)
-    parser.add_argument("--workers", type=int, default=None, help="runs side by side (default one a core)")
-    parser.add_argument("--eval", choices=("full", "part"), help="what will be evaluated: only checked here")
 
 
 def _collect_arguments(parser: argparse.ArgumentParser) -> None:
@@ -158,11 +163,6 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("build"), help="where tables and figures go")
     parser.add_argument("--eval", choices=("full", "part"), help="which evaluation to show (default: the scale's)")
     parser.add_argument("--own", action="store_true", help="only runs under --root, none of data/results")
-
-
-def _status_arguments(parser: argparse.ArgumentParser) -> None:
-    _experiment_arguments(parser)
-    _places(parser)
 
 
 def _diff_arguments(parser: argparse.ArgumentParser) -> None:
@@ -202,7 +202,7 @@ def _plan(args: argparse.Namespace) -> int:
 
 
 def _prepare(args: argparse.Namespace) -> int:
-    from repro.prepare import TEXT_CORPORA
+    from repro.prepare import TEXT_CORPORA, prepared
 
     given = {name: getattr(args, name) for name in _TEXT_OPTIONS if getattr(args, name) is not None}
     if args.corpus in TEXT_CORPORA:
@@ -211,7 +211,7 @@ def _prepare(args: argparse.Namespace) -> int:
         names = ", ".join("--" + name.removesuffix("_piece").replace("_", "-") for name in given)
         raise UserError(f"{names}: only c4 and dolma take this, not {args.corpus}.")
     else:
-        print(_prepared(args.corpus, args.vocab, args.cache))
+        print(prepared(args.corpus, args.vocab, args.cache))
     return 0
 
 
@@ -226,56 +226,10 @@ def _prepared_text(args: argparse.Namespace, given: dict[str, Any]) -> Path:
     return folder
 
 
-def _prepared(corpus: str, vocab: int | None, cache: Path) -> Path:
-    from repro.prepare import is_prepared, prepare
-    from repro.prepare.progress import progress_bar
-
-    if is_prepared(corpus, cache, vocab=vocab):
-        return prepare(corpus, cache, vocab=vocab)
-    with progress_bar() as progress:
-        return prepare(corpus, cache, progress, vocab=vocab)
-
-
-def _run(args: argparse.Namespace) -> int:
-    from repro.archive import archive_path
-    from repro.archive import load as load_collected
-    from repro.estimate import sentence
-    from repro.experiment import expand, trained
-    from repro.sweep import corpora, default_workers, pending, sweep
-
-    experiments = trained(args.experiment)
-    # One seed first: every item has its first results before any has its second.
-    planned = [run for seeds in range(1, args.seeds + 1) for e in experiments for run in expand(e, args.scale, seeds)]
-    runs = pending(planned, args.root)
-    if not runs:
-        return 0
-    for corpus, vocab in sorted(corpora(runs)):
-        _prepared(corpus, vocab, args.cache)
-    workers = default_workers() if args.workers is None else args.workers
-    timed = load_collected(archive_path(args.scale)).values() if archive_path(args.scale).exists() else ()
-    print(f"{len(runs)} runs to train: {sentence(runs, timed, min(workers, len(runs)))}.", file=sys.stderr)
-    outcome = sweep(runs, args.root, args.cache, workers, title=f"{args.experiment} at scale {args.scale}")
-    if outcome.interrupted:
-        print("repro: stopped, everything reached is saved; run the same command to go on.", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    if outcome.crashed:
-        return 1
-    return EXIT_USER_ERROR if outcome.failed else 0
-
-
 def _build(args: argparse.Namespace) -> int:
     from analysis.report import build
 
     print(build(args.experiment, args.scale, args.seeds, args.root, args.out, args.eval, own=args.own))
-    return 0
-
-
-def _status(args: argparse.Namespace) -> int:
-    from repro.experiment import expand, load
-    from repro.status import status_json, status_text
-
-    show = status_json if args.json else status_text
-    print(show(expand(load(args.experiment), args.scale, args.seeds), args.root))
     return 0
 
 

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from repro.checkpoint import Checkpoints
+from repro.claims import Watch
 from repro.config import RunConfig
 from repro.data import open_tokens
 from repro.errors import UserError
@@ -27,7 +28,7 @@ from repro.questions import Questions, make_questions
 from repro.resources import local_resources
 from repro.scoring import Request, Scorer
 from repro.state import Layout, TrainState, evaluated_parameters
-from repro.store import RunBusy, RunFolder, read_json, write_json
+from repro.store import RunFolder, read_json, write_json
 
 SAVE_SECONDS = 5.0
 Report = Callable[[int, int], None]  # requests done, of how many
@@ -46,11 +47,10 @@ def load_parameters(folder: RunFolder, config: RunConfig, step: int | None, whic
 
     UserError where there is no such checkpoint, and for a run that is being trained.
     """
-    try:
-        with folder.held():  # the saver of a live run and a reader would clean up after each other
-            return _restore(folder, config, step, which)
-    except RunBusy as busy:
-        raise UserError(f"{folder.run_id} is being trained or read: wait for that to end.") from busy
+    # The saver of a live run and a reader would clean up after each other.
+    if folder.summary() is None and Watch().settle(folder) is None:
+        raise UserError(f"{folder.run_id} is being trained: wait for that to end.")
+    return _restore(folder, config, step, which)
 
 
 def _restore(folder: RunFolder, config: RunConfig, step: int | None, which: str) -> tuple[int, Any]:

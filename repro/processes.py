@@ -76,6 +76,11 @@ def any_of(flag: bool) -> bool:
     return flag if alone() else bool(np.any(multihost_utils.process_allgather(np.array(flag))))
 
 
+def from_first(number: int) -> int:
+    """The number that process 0 gives, in all processes. They wait for each other."""
+    return number if alone() else int(multihost_utils.broadcast_one_to_all(np.int64(number)))
+
+
 def placed(shape: tuple[int, ...], sharding: NamedSharding, block: Callable[[Index], np.ndarray]) -> jax.Array:
     """A global array of which each process makes the blocks of its own devices."""
     return jax.make_array_from_callback(shape, sharding, block)  # pyright: ignore[reportArgumentType]

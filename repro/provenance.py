@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from repro.claims import beat_record, claim_record, end_record, is_dead, newest
 from repro.store import RunFolder, write_json
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "drjax", "orbax-checkpoint", "numpy", "sentencepiece")
@@ -48,22 +49,45 @@ def _processor() -> str:
 
 
 class Attempt:
-    """One attempt at a run: entered in provenance.json when it starts, completed when it ends."""
+    """One attempt at a run: a record is written when it starts, and again when it ends.
+
+    Each has a file of its own, so that a late end of a superseded attempt overwrites nothing of its successor's.
+    """
 
     def __init__(self, folder: RunFolder, facts: dict[str, Any]) -> None:
-        self._folder = folder
-        stored = folder.provenance() or {"attempts": []}
-        self._earlier = stored["attempts"]
+        self._folder, self._start = folder, time.monotonic()
         self._entry: dict[str, Any] = {"started": _now(), **facts}
-        self._write("running")
+        self._write({"outcome": "running", "ended": None})
 
     def end(self, outcome: str) -> None:
-        """finished, interrupted or failed."""
-        self._write(outcome)
+        """finished, interrupted, failed, or lost to another worker."""
+        self._write({"outcome": outcome, "ended": _now(), "seconds": round(time.monotonic() - self._start, 3)})
 
-    def _write(self, outcome: str) -> None:
-        entry = {**self._entry, "outcome": outcome, "ended": None if outcome == "running" else _now()}
-        write_json(self._folder.path / "provenance.json", {"attempts": [*self._earlier, entry]})
+    def _write(self, ending: dict[str, Any]) -> None:
+        entry, number = {**self._entry, **ending}, self._folder.attempt
+        if number is None:
+            write_json(self._folder.path / "provenance.json", {"attempts": [entry]})
+        else:
+            write_json(self._folder.path / "provenance" / f"{number:06d}.json", {"attempt": number, **entry})
+
+
+def history(folder: RunFolder) -> dict[str, Any]:
+    """Every attempt, the number of restarts, and the wall time of all of them together.
+
+    An attempt that had no time to say how it ended is "killed", with the seconds up to its last beat.
+    """
+    attempts = [_completed(folder, entry) for entry in (folder.provenance() or {"attempts": []})["attempts"]]
+    seconds = sum(entry.get("seconds") or 0.0 for entry in attempts)
+    return {"attempts": attempts, "restarts": max(len(attempts) - 1, 0), "seconds": round(seconds, 3)}
+
+
+def _completed(folder: RunFolder, entry: dict[str, Any]) -> dict[str, Any]:
+    number = entry.get("attempt")
+    if entry["outcome"] != "running" or number is None:
+        return entry
+    seconds = beat_record(folder, number).get("seconds")
+    live = number == newest(folder) and end_record(folder, number) is None and not is_dead(claim_record(folder, number))
+    return entry | {"outcome": "running" if live else "killed", "seconds": seconds}
 
 
 def _now() -> str:

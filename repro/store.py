@@ -1,72 +1,69 @@
 """Run folders: what one run leaves behind, and how results are read again. No JAX.
 
-    runs/<id>/config.json       what the run is, in full
-              provenance.json   where and with what it ran, every attempt
-              metrics/*.parquet immutable parts, one a checkpoint interval: a row a step
-              syncs/*.parquet   the same for outer gradients: cosine similarities and norms
-              checkpoints/      the newest two
-              summary.json      written last, atomically: its presence means finished
+    runs/<id>/config.json             what the run is, in full
+              claims/<n>.*            who worked at it, with heartbeats (`repro.claims`)
+              provenance/<n>.json     where and with what attempt n ran, and how it ended
+              attempts/<n>/           written by the holder of claim n alone, deleted when another finished the run:
+                  from.json           the attempt it goes on from (`repro.takeover`)
+                  checkpoints/        the newest two
+                  metrics/*.parquet   immutable parts, one a checkpoint interval: a row a step
+                  syncs/*.parquet     the same for outer gradients: cosine similarities and norms
+              failure.json            why the run failed; it is tried again on request only
+              summary.json            written last, atomically, once: its presence means finished
 
-Files are written under another name and renamed, so that a reader never sees half of one.
+Claim numbers only grow. The holder of n first takes over what the furthest attempt reached (hard links, in a bucket
+copies), so its folder is whole, and bits go on as if nothing had happened; the worker that it took the run from can
+wake and write, but only into its own folder, which nobody reads any more. What both could want to write is created
+exclusively.
+A run that was trained without a claim (`train()` from Python) has checkpoints/, metrics/, syncs/ and provenance.json
+in its own folder, which counts as attempt 0.
+
+Files are written under another name and renamed or linked, so that a reader never sees half of one. The root may be
+gs://BUCKET/PATH (`repro.files`).
 """
 
-import fcntl
 import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from repro.config import RunConfig
 from repro.errors import UserError
+from repro.files import create_bytes, names, read_bytes, write_bytes
 from repro.identity import config_text, run_id
+from repro.takeover import attempt_path, drop_others, furthest
 
 
 class RunBusy(Exception):
     """Another process holds this run's folder."""
 
 
+def _encoded(value: Any) -> bytes:
+    return (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write `value` atomically; UserError when it can't be written."""
-    write_bytes(path, (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file atomically, its folder made if needed; UserError when it can't be written."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{path.parent} can't be made ({error.strerror}): choose another folder.") from error
-    try:
-        with part.open("wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise UserError(f"{path} could not be written ({error.strerror}): free some space and run again.") from error
+    write_bytes(path, _encoded(value))
 
 
 def read_json(path: Path) -> Any | None:
     """The JSON at `path`, None where there is no file; UserError when it is not JSON."""
+    content = read_bytes(path)
     try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
+        return None if content is None else json.loads(content)
     except ValueError as error:
         raise UserError(f"{path} is not JSON ({error}): delete the run folder to run it again.") from error
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of one run."""
+    """The folder of one run, as the holder of a claim on it writes, or as a reader sees it."""
 
     root: Path
     run_id: str
+    attempt: int | None = None  # the number of the claim; None: a reader, who is shown the furthest attempt
 
     @property
     def path(self) -> Path:
@@ -74,19 +71,24 @@ class RunFolder:
         return self.root / self.run_id
 
     @property
+    def home(self) -> Path:
+        """Where this attempt writes; for a reader, where the furthest one did."""
+        return furthest(self.path) if self.attempt is None else attempt_path(self.path, self.attempt)
+
+    @property
     def metrics(self) -> Path:
         """Where the parquet parts lie."""
-        return self.path / "metrics"
+        return self.home / "metrics"
 
     @property
     def syncs(self) -> Path:
         """Where the parquet parts on outer gradients lie: cosine similarity and norms of each sync."""
-        return self.path / "syncs"
+        return self.home / "syncs"
 
     @property
     def checkpoints(self) -> Path:
         """Where the checkpoints lie."""
-        return self.path / "checkpoints"
+        return self.home / "checkpoints"
 
     def check(self, config: RunConfig) -> bool:
         """Whether the folder holds this config; False when it holds none, UserError when it holds another."""
@@ -104,24 +106,30 @@ class RunFolder:
         return read_json(self.path / "failure.json")
 
     def provenance(self) -> dict[str, Any] | None:
-        """Commit, versions, machine and attempts."""
-        return read_json(self.path / "provenance.json")
+        """Every attempt in order: commit, versions, machine, how it ended; None when there was none."""
+        stored = [read_json(self.path / "provenance.json")]
+        entries = [read_json(self.path / "provenance" / name) for name in names(self.path / "provenance")]
+        if stored == [None] and not entries:
+            return None
+        earlier = stored[0]["attempts"] if stored[0] else []
+        return {"attempts": [*earlier, *(entry for entry in entries if entry is not None)]}
 
-    def write_summary(self, summary: dict[str, Any]) -> None:
-        """Mark the run finished: the last thing a run does."""
-        write_json(self.path / "summary.json", summary)
+    def write_summary(self, summary: dict[str, Any]) -> bool:
+        """Mark the run finished, the last thing a run does; False, with nothing changed, when another attempt did."""
+        if not create_bytes(self.path / "summary.json", _encoded(summary)):
+            return False
+        self.forget_failure()
+        if self.attempt is not None:
+            drop_others(self.path, self.attempt)
+        return True
+
+    def write_failure(self, reason: str, *, crashed: bool) -> None:
+        """Keep why the run failed: by what it was given (`UserError`), or, `crashed`, by an error of the program."""
+        write_json(self.path / "failure.json", {"reason": reason, "crashed": crashed, "time": time.time()})
+
+    def forget_failure(self) -> None:
+        """The run is tried again."""
         (self.path / "failure.json").unlink(missing_ok=True)
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the folder against other processes of this machine; RunBusy when one has it."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise RunBusy(self.run_id) from error
-            yield
 
 
 def open_folder(root: Path, config: RunConfig) -> RunFolder:
@@ -134,7 +142,7 @@ def open_folder(root: Path, config: RunConfig) -> RunFolder:
 
 def find_run(root: Path, name: str) -> RunFolder:
     """The one run whose id starts with `name`; UserError when none or several do."""
-    found = sorted(p.name for p in root.glob(f"{name}*") if (p / "config.json").exists())
+    found = [n for n in names(root) if n.startswith(name) and (root / n / "config.json").exists()]
     if not found:
         raise UserError(f"no run {name!r} in {root}: `python -m repro status` lists the runs.")
     if len(found) > 1 and name not in found:

@@ -1,10 +1,11 @@
 """Runs the runs of an experiment on this machine: one worker process a core, side by side. No JAX.
 
 Two processes of one core each beat one of two cores on models this small. The parent holds no state
-that matters: what is finished is what has a summary, so a sweep may be killed and started again, and two
-sweeps at once share the work (a run's folder is held by one of them).
+that matters: what is finished is what has a summary, so a sweep may be killed and started again, and sweeps
+at once, here or on machines that share the folder, share the work: each worker claims the run it does.
 """
 
+import contextlib
 import json
 import os
 import queue
@@ -19,11 +20,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from repro.claims import LEASE_S, Watch
 from repro.errors import UserError
 from repro.experiment import PlannedRun, unique
+from repro.files import is_bucket
 from repro.identity import config_text
 from repro.progress import Board
 from repro.store import RunFolder
+from repro.takeover import saved_steps
 
 EXIT_INTERRUPTED = 42
 # XLA on CPU allocates its temporaries anew each step. Kept by the process, they cost no page faults: a third of a step.
@@ -35,6 +39,25 @@ ALLOCATOR = {
     "MALLOC_TOP_PAD_": "200000000",
 }
 BUSY_WAIT = 2.0  # seconds before a run that another sweep holds is looked at again
+DEATHS = 3  # workers that may die at a run between two checkpoints before it counts as their cause
+LOOK_SECONDS = 0.5
+ENDINGS = {"finished", "failed", "crashed", "busy", "lost", "interrupted"}
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Who works at a sweep, where, and how."""
+
+    root: Path
+    cache: Path
+    workers: int
+    lease_s: float = LEASE_S  # a worker's run is taken over when it gives no sign for so long
+    retry_failed: bool = False
+
+    @property
+    def log(self) -> Path:
+        """What workers write to standard error, of this machine."""
+        return (self.cache if is_bucket(self.root) else self.root) / "workers.log"
 
 
 @dataclass
@@ -58,57 +81,60 @@ def pending(runs: Iterable[PlannedRun], root: Path) -> tuple[PlannedRun, ...]:
     return tuple(todo)
 
 
-def sweep(runs: Iterable[PlannedRun], root: Path, cache: Path, workers: int, *, title: str = "") -> Outcome:
-    """Finish every run, `workers` at a time; returns when all are done, failed, or a signal came."""
-    todo = pending(runs, root)
+def failed_before(runs: Iterable[PlannedRun], root: Path) -> Outcome:
+    """Which runs an earlier sweep gave up, and why: they are tried again on request only."""
+    outcome = Outcome()
+    for run in runs:
+        if (failure := RunFolder(root, run.run_id).failure()) is not None:
+            kind = outcome.crashed if failure.get("crashed") else outcome.failed
+            kind[run.run_id] = failure["reason"].strip().splitlines()[-1]
+    return outcome
+
+
+def sweep(runs: Iterable[PlannedRun], crew: Crew, *, title: str = "") -> Outcome:
+    """Finish every run, some at a time; returns when all are done, failed, or a signal came."""
+    todo = pending(runs, crew.root)
     if not todo:
         return Outcome()
     cores = sorted(os.sched_getaffinity(0))
-    if not 1 <= workers <= len(cores):
-        raise UserError(f"workers={workers}: this machine offers {len(cores)} cores, choose 1 to {len(cores)}.")
-    root.mkdir(parents=True, exist_ok=True)
-    log = (root / "workers.log").open("a")
-    pool = _Pool(todo, root, cache, min(workers, len(todo)), cores, log, title)
-    with log:
-        return pool.run()
+    if not 1 <= crew.workers <= len(cores):
+        raise UserError(f"workers={crew.workers}: this machine offers {len(cores)} cores, choose 1 to {len(cores)}.")
+    if crew.lease_s <= 0:
+        raise UserError(f"a lease of {crew.lease_s} seconds: give some time without a sign of a worker.")
+    crew.log.parent.mkdir(parents=True, exist_ok=True)
+    with crew.log.open("a") as log:
+        return _Pool(todo, crew, cores, log, title).run()
 
 
 class _Pool:
     """The worker processes and the queue of runs."""
 
-    def __init__(
-        self,
-        todo: tuple[PlannedRun, ...],
-        root: Path,
-        cache: Path,
-        workers: int,
-        cores: list[int],
-        log: Any,
-        title: str,
-    ) -> None:
+    def __init__(self, todo: tuple[PlannedRun, ...], crew: Crew, cores: list[int], log: Any, title: str) -> None:
         self.waiting = deque(todo)
+        self.later: deque[tuple[float, PlannedRun]] = deque()  # held by others, with when to look again
         self.messages: queue.Queue[tuple[int, dict[str, Any] | None]] = queue.Queue()
         self.current: dict[int, PlannedRun] = {}
-        self.outcome = Outcome()
-        self.root = root
-        share = [cores[i::workers] for i in range(workers)]
-        self.workers = [self._start(i, share[i], cache, log) for i in range(workers)]
-        self.board = Board(todo, workers, title)
-        self.retry_at: deque[tuple[float, PlannedRun]] = deque()
+        self.deaths: dict[str, tuple[int, int]] = {}  # run -> workers that died at it since it came to a step, step
+        self.outcome, self.crew, self.log, self.watch = Outcome(), crew, log, Watch()
+        count = min(crew.workers, len(todo))
+        self.cores = [cores[i::count] for i in range(count)]
+        self.workers = [self._start(i) for i in range(count)]
+        self.board = Board(todo, count, title)
+        self.looked = time.monotonic()
+        self.false_starts = 0  # workers in a row that ended before they were ready
 
-    def _start(self, index: int, cores: list[int], cache: Path, log: Any) -> subprocess.Popen:
-        words = ["--cores", ",".join(map(str, cores)), "--cache", str(cache), "--root", str(self.root)]
-        command = [sys.executable, "-m", "repro.worker", *words]
-        environment = {**os.environ, **ALLOCATOR, "JAX_PLATFORMS": "cpu"}
+    def _start(self, index: int) -> subprocess.Popen:
+        cores, crew = ",".join(map(str, self.cores[index])), self.crew
+        words = ["--cores", cores, "--cache", str(crew.cache), "--root", str(crew.root), "--lease", str(crew.lease_s)]
         # Its own group, so that a Ctrl-C reaches the parent alone, which asks each worker once.
         worker = subprocess.Popen(
-            command,
+            [sys.executable, "-m", "repro.worker", *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=log,
+            stderr=self.log,
             text=True,
             start_new_session=True,
-            env=environment,
+            env={**os.environ, **ALLOCATOR, "JAX_PLATFORMS": "cpu"},
         )
         threading.Thread(target=self._listen, args=(index, worker), daemon=True).start()
         return worker
@@ -116,7 +142,8 @@ class _Pool:
     def _listen(self, index: int, worker: subprocess.Popen) -> None:
         assert worker.stdout is not None
         for line in worker.stdout:
-            self.messages.put((index, json.loads(line)))
+            if line.endswith("\n"):  # the last words of a killed one may be cut
+                self.messages.put((index, json.loads(line)))
         self.messages.put((index, None))
 
     def run(self) -> Outcome:
@@ -125,37 +152,38 @@ class _Pool:
         try:
             with self.board:
                 while alive:
-                    try:
-                        index, message = self.messages.get(timeout=0.5)
-                    except queue.Empty:
-                        self._wake_idle(alive)
-                        continue
-                    if message is None:
-                        alive.discard(index)
-                        self._lost(index)
-                    else:
-                        self._handle(index, message)
+                    with contextlib.suppress(queue.Empty):
+                        index, message = self.messages.get(timeout=LOOK_SECONDS)
+                        if message is not None:
+                            self._handle(index, message)
+                        elif not self._lost(index):
+                            alive.discard(index)
+                    self._look(alive)
+                self._give_up()
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
         return self.outcome
 
     def _on_signal(self, *_: Any) -> None:
-        """First signal: ask the workers to save and stop. A second one reaches them as a kill."""
-        self.outcome.interrupted = True
+        """First signal: ask the workers to save and stop; the second kills them, with what they saved before."""
+        again, self.outcome.interrupted = self.outcome.interrupted, True
         self.waiting.clear()
-        self.board.say("stopping: each worker saves the step it is at (again to stop at once)")
+        self.later.clear()
+        text = "stopping at once" if again else "stopping: each worker saves the step it is at (again to stop at once)"
+        self.board.say(text)
         for worker in self.workers:
             if worker.poll() is None:
-                worker.send_signal(signal.SIGTERM)
-                if worker.stdin and not worker.stdin.closed:
-                    worker.stdin.close()
+                worker.send_signal(signal.SIGKILL if again else signal.SIGTERM)
+                worker.send_signal(signal.SIGCONT)  # to one that is stopped too
+                _close(worker)
 
     def _handle(self, index: int, message: dict[str, Any]) -> None:
         run = self.current.get(index)
         if "ready" in message:
+            self.false_starts = 0
             self._next(index)
-        elif run is not None and message.keys() & {"finished", "failed", "crashed", "busy", "interrupted"}:
+        elif run is not None and message.keys() & ENDINGS:
             del self.current[index]
             self._ended(index, run, message)
         elif run is not None:
@@ -163,48 +191,110 @@ class _Pool:
 
     def _ended(self, index: int, run: PlannedRun, message: dict[str, Any]) -> None:
         if "finished" in message:
-            self.outcome.finished.append(run.run_id)
-            self.board.finished(index, run, RunFolder(self.root, run.run_id).summary() or {})
-        elif "busy" in message:
-            self.retry_at.append((time.monotonic() + BUSY_WAIT, run))
-            self.board.idle(index, f"{run.run_id} is being run by another process")
+            self._finished(index, run)
+        elif "busy" in message or "lost" in message:
+            self._put_off(run)
+            self.board.idle(index, message.get("lost") or f"{run.run_id} is being run by another process")
         elif "interrupted" in message:
             self.board.idle(index, message["interrupted"])
             return
         else:
-            kind = "failed" if "failed" in message else "crashed"
-            getattr(self.outcome, kind)[run.run_id] = message["reason"]
-            self.board.failed(index, run, message["reason"])
+            self._failed(index, run, message["reason"], crashed="crashed" in message)
         self._next(index)
 
-    def _next(self, index: int) -> None:
-        """Give the worker a run; close its input when there is nothing left, now or later."""
-        worker = self.workers[index]
-        now = time.monotonic()
-        if not self.waiting and self.retry_at and self.retry_at[0][0] <= now:
-            self.waiting.append(self.retry_at.popleft()[1])
-        if self.waiting:
-            run = self.waiting.popleft()
-            self.current[index] = run
-            self.board.update(index, run, {"stage": "starting", "step": 0})
-            _send(worker, {"run_id": run.run_id, "config": json.loads(config_text(run.config))})
-        elif not self.retry_at and worker.stdin and not worker.stdin.closed:
-            worker.stdin.close()
+    def _finished(self, index: int, run: PlannedRun) -> None:
+        if run.run_id not in self.outcome.finished:
+            self.outcome.finished.append(run.run_id)
+            self.board.finished(index, run, self._folder(run).summary() or {})
 
-    def _wake_idle(self, alive: set[int]) -> None:
+    def _failed(self, index: int, run: PlannedRun, reason: str, *, crashed: bool) -> None:
+        kind = self.outcome.crashed if crashed else self.outcome.failed
+        kind[run.run_id] = reason
+        self.board.failed(index, run, reason)
+
+    def _put_off(self, run: PlannedRun) -> None:
+        if not self.outcome.interrupted and all(run is not other for _, other in self.later):
+            self.later.append((time.monotonic() + BUSY_WAIT, run))
+
+    def _next(self, index: int) -> None:
+        """Give the worker a run that is free; close its input when there is nothing left, now or later."""
+        while self.later and self.later[0][0] <= time.monotonic():
+            self.waiting.append(self.later.popleft()[1])
+        while self.waiting:
+            run = self.waiting.popleft()
+            if self._folder(run).summary() is not None:
+                self._finished(index, run)
+            elif (over := self.watch.free(self._folder(run))) is None:
+                self._put_off(run)
+            else:
+                self.current[index] = run
+                self.board.update(index, run, {"stage": "starting", "step": 0})
+                request = {"run_id": run.run_id, "config": json.loads(config_text(run.config))}
+                _send(self.workers[index], {**request, "over": over, "retry": self.crew.retry_failed})
+                return
+        if not self.later and not self.current:
+            for worker in self.workers:
+                _close(worker)
+
+    def _look(self, alive: set[int]) -> None:
+        """Now and then: whether a worker stands still, and whether what others held is free."""
+        if time.monotonic() - self.looked < LOOK_SECONDS:
+            return
+        self.looked = time.monotonic()
         self.board.tick()
-        for index in alive - set(self.current):
-            if self.retry_at and not self.outcome.interrupted:
+        for run in list(self.current.values()):
+            # A worker of this pool that was stopped: the others need not wait for it.
+            if self.watch.free(self._folder(run)) and self._folder(run).summary() is None:
+                self._put_off(run)
+        for index in sorted(alive - set(self.current)):
+            if not self.outcome.interrupted:
                 self._next(index)
 
-    def _lost(self, index: int) -> None:
-        """A worker ended; if it held a run, the run says so and can be started again."""
+    def _lost(self, index: int) -> bool:
+        """A worker ended. Another is started in its place, and its run goes on; False when there is nothing left."""
         code = self.workers[index].wait()
         run = self.current.pop(index, None)
-        if run is not None and not self.outcome.interrupted:
-            reason = f"its worker ended with exit code {code}: see {self.root / 'workers.log'}"
-            self.outcome.crashed[run.run_id] = reason
-            self.board.failed(index, run, reason)
+        if self.outcome.interrupted:
+            return False
+        if run is not None:
+            self._died(index, run, code)
+        elif self.waiting or self.later:
+            self.false_starts += 1
+        if self.false_starts >= DEATHS or not (self.waiting or self.later):
+            return False
+        self.workers[index] = self._start(index)
+        return True
+
+    def _give_up(self) -> None:
+        """What is left when no worker can be started."""
+        for run in [*self.waiting, *(run for _, run in self.later)]:
+            self._failed(0, run, f"no worker could be started: see {self.crew.log}", crashed=True)
+
+    def _died(self, index: int, run: PlannedRun, code: int) -> None:
+        folder = self._folder(run)
+        reached = max(saved_steps(folder.home), default=0)
+        count, step = self.deaths.get(run.run_id, (0, reached))
+        count = count + 1 if step == reached else 1
+        self.deaths[run.run_id] = count, reached
+        if count < DEATHS:
+            self.waiting.appendleft(run)
+            self.board.idle(index, f"{run.run_id} goes on in a new worker: its last one ended with exit code {code}")
+            return
+        reason = f"{count} workers ended with it before another checkpoint, the last with exit code {code}"
+        reason += f": see {self.crew.log}"
+        if self.watch.free(folder) is not None:
+            folder.write_failure(reason, crashed=True)
+        self._failed(index, run, reason, crashed=True)
+
+    def _folder(self, run: PlannedRun) -> RunFolder:
+        return RunFolder(self.crew.root, run.run_id)
+
+
+def _close(worker: subprocess.Popen) -> None:
+    """Tell a worker that there is nothing left for it."""
+    if worker.stdin and not worker.stdin.closed:
+        with contextlib.suppress(BrokenPipeError):
+            worker.stdin.close()
 
 
 def _send(worker: subprocess.Popen, message: dict[str, Any]) -> None:

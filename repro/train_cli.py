@@ -5,17 +5,19 @@ the cluster that JAX finds in the environment. Folders must be shared between th
 """
 
 import argparse
-from contextlib import ExitStack
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from repro.claims import LEASE_S, Claim, ClaimLost, Watch, take
 from repro.config import RunConfig
 from repro.errors import UserError
+from repro.files import place
 from repro.identity import from_json, run_id
 from repro.resources import Resources, local_resources
-from repro.store import RunBusy, RunFolder, open_folder, read_json
-from repro.worker import EXIT_INTERRUPTED, Stop, tell
+from repro.store import RunFolder, open_folder, read_json
+from repro.worker import EXIT_INTERRUPTED, Stop, explain, record_failure, tell
 
 REPORT_SECONDS = 10.0
 
@@ -23,9 +25,11 @@ REPORT_SECONDS = 10.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("config", type=Path, help="a config.json, as in every run folder")
-    parser.add_argument("--root", type=Path, default=Path("runs"), help="where run folders lie (default runs)")
+    parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
     parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens and compiled programs")
     parser.add_argument("--checkpoint-every", type=int, help="steps between checkpoints (default: eight a run)")
+    text = f"without a sign of another process, seconds until its run is taken over (default {LEASE_S:g})"
+    parser.add_argument("--takeover-after", type=float, default=LEASE_S, metavar="SECONDS", help=text)
     mesh = parser.add_argument_group("placement over all processes (default: a device a replica)")
     for axis, text in (("replica", "M or a divisor of it"), ("data", "batch split"), ("fsdp", "parameters sharded")):
         mesh.add_argument(f"--{axis}", type=int, help=f"mesh extent: {text}")
@@ -39,29 +43,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Train; 42 when asked to stop, with everything saved."""
-    from repro.processes import Cluster, any_of, is_first, join
+    """Train; 42 when asked to stop, with everything saved. Process 0 claims the run and decides for the others."""
+    from repro.processes import Cluster, any_of, from_first, is_first, join
+    from repro.train import Interrupted
 
     config, stop = _config(args.config), Stop()
     _keep_programs(args.cache)
     join(Cluster(args.cluster, args.coordinator, args.processes, args.process, args.devices))
-    folder = open_folder(args.root, config) if is_first() else RunFolder(args.root, run_id(config))
-    with ExitStack() as stack:
-        if any_of(is_first() and not _held(stack, folder)):
-            raise UserError(f"{folder.run_id} is being trained by another process: wait for it, or stop it.")
-        if any_of(is_first() and folder.summary() is not None):
-            tell(finished=folder.run_id)
-            return 0
-        return _train(args, config, folder, stop)
+    claim = _claim(open_folder(args.root, config), args.takeover_after) if is_first() else None
+    number = from_first(claim.number if claim else 0)
+    folder = RunFolder(args.root, run_id(config), number)
+    if number == 0:
+        raise UserError(f"{folder.run_id} is being trained by another process: wait for it, or stop it.")
+    outcome = "failed"
+    try:
+        if not any_of(is_first() and folder.summary() is not None):
+            _train(args, config, folder, stop, claim)
+        outcome = "finished"
+    except Interrupted as message:
+        outcome = "interrupted"
+        tell(interrupted=str(message))
+        return EXIT_INTERRUPTED
+    except ClaimLost as message:
+        outcome = "lost"
+        raise UserError(str(message)) from message
+    except Exception as error:
+        if claim and not claim.gone():
+            _record(claim, error)
+        raise
+    finally:
+        if claim:
+            claim.release(outcome)
+    if claim:
+        tell(finished=folder.run_id)
+    return 0
 
 
-def _train(args: argparse.Namespace, config: RunConfig, folder: RunFolder, stop: Stop) -> int:
+def _claim(folder: RunFolder, lease_s: float) -> Claim | None:
+    number = Watch().settle(folder)
+    return None if number is None else take(folder, number, lease_s)
+
+
+def _record(claim: Claim, error: Exception) -> None:
+    mendable = isinstance(error, (UserError, OSError))
+    record_failure(claim, explain(error) if mendable else traceback.format_exc(), crashed=not mendable)
+
+
+def _train(args: argparse.Namespace, config: RunConfig, folder: RunFolder, stop: Stop, claim: Claim | None) -> None:
     from repro.attempt import attempt
-    from repro.processes import is_first
-    from repro.train import Interrupted, Pace
+    from repro.train import Pace
 
     def report(message: dict[str, Any]) -> None:
-        if is_first():
+        if claim:
+            claim.note(message)
             tell(**message)
 
     pace = replace(Pace.of(config), report_seconds=REPORT_SECONDS)
@@ -69,13 +103,9 @@ def _train(args: argparse.Namespace, config: RunConfig, folder: RunFolder, stop:
         if args.checkpoint_every < 1:
             raise UserError(f"--checkpoint-every {args.checkpoint_every}: give one step or more.")
         pace = replace(pace, checkpoint_every=args.checkpoint_every)
-    try:
-        attempt(config, _resources(args, config), folder, args.cache, report, stop, pace)
-    except Interrupted as message:
-        report({"interrupted": str(message)})
-        return EXIT_INTERRUPTED
-    report({"finished": folder.run_id})
-    return 0
+    if claim:
+        claim.folder.forget_failure()
+    attempt(config, _resources(args, config), folder, args.cache, report, stop, pace, claim)
 
 
 def _config(path: Path) -> RunConfig:
@@ -102,11 +132,3 @@ def _keep_programs(cache: Path) -> None:
     if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
         jax.config.update("jax_compilation_cache_dir", str((cache / "xla").resolve()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
-
-
-def _held(stack: ExitStack, folder: RunFolder) -> bool:
-    try:
-        stack.enter_context(folder.held())
-    except RunBusy:
-        return False
-    return True

@@ -1,7 +1,7 @@
 """A worker process: takes runs as JSON lines on standard input, tells how they go on standard output.
 
-Started by `repro.sweep`, pinned to its cores before JAX counts them. It dies with its parent, at a step
-boundary and with the step saved.
+Started by `repro.sweep`, pinned to its cores before JAX counts them. It claims each run it is given, and dies with its
+parent, at a step boundary and with the step saved.
 """
 
 import argparse
@@ -10,10 +10,13 @@ import json
 import os
 import signal
 import sys
-import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from repro.claims import Claim
+    from repro.config import RunConfig
 
 EXIT_INTERRUPTED = 42
 
@@ -23,7 +26,8 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--cores", required=True)
     parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--root", required=True)
+    parser.add_argument("--lease", type=float, required=True)
     args = parser.parse_args()
     os.sched_setaffinity(0, {int(c) for c in args.cores.split(",")})
     stop = Stop(with_parent=True)
@@ -50,9 +54,10 @@ class Stop:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
 
-    def _on_signal(self, number: int, _: Any) -> None:
+    def _on_signal(self, *_: Any) -> None:
         self.asked = True
-        signal.signal(number, signal.SIG_DFL)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
 
     def __call__(self) -> bool:
         return self.asked or self._parent not in (None, os.getppid())
@@ -67,54 +72,85 @@ def _configure_jax(cache: Path) -> None:
 
 
 def _serve(request: dict[str, Any], args: argparse.Namespace, stop: Stop) -> bool:
-    """Do one run; False when asked to stop."""
+    """Claim one run and do it; False when asked to stop."""
+    from repro.claims import take
     from repro.config import RunConfig
     from repro.errors import UserError
+    from repro.files import place
     from repro.identity import from_json
-    from repro.store import RunBusy, open_folder
+    from repro.store import open_folder
+
+    config, run_id = from_json(RunConfig, request["config"]), request["run_id"]
+    try:
+        folder = open_folder(place(args.root), config)
+        claim = take(folder, request["over"], args.lease)
+    except (UserError, OSError) as error:
+        tell(failed=run_id, reason=str(error))
+        return True
+    if claim is None:
+        tell(busy=run_id)
+        return True
+    outcome = _ended(config, claim, request["retry"], args.cache, stop)
+    (kind,) = outcome.keys() & {"finished", "lost", "interrupted", "failed", "crashed"}
+    claim.release(kind)
+    tell(**outcome)
+    return kind != "interrupted"
+
+
+def _ended(config: "RunConfig", claim: "Claim", retry: bool, cache: Path, stop: Stop) -> dict[str, Any]:
+    """Do a claimed run; how it ended, as told to the parent."""
+    from repro.claims import ClaimLost
+    from repro.errors import UserError
     from repro.train import Interrupted
 
-    config = from_json(RunConfig, request["config"])
+    folder = claim.folder
     try:
-        folder = open_folder(args.root, config)
-        with folder.held():
-            if folder.summary() is None:
-                _attempt(config, folder, args, stop)
-        tell(finished=folder.run_id)
-    except RunBusy as busy:
-        tell(busy=str(busy))
+        if folder.summary() is None:
+            if (failure := folder.failure()) is not None and not retry:
+                return {"crashed" if failure.get("crashed") else "failed": folder.run_id, "reason": failure["reason"]}
+            folder.forget_failure()
+            _attempt(config, claim, cache, stop)
+        return {"finished": folder.run_id}
+    except ClaimLost as message:
+        return {"lost": str(message)}
     except Interrupted as message:
-        tell(interrupted=str(message))
-        return False
-    except (UserError, OSError) as error:
-        reason = str(error) if isinstance(error, UserError) else f"{error}: make room, or choose another root."
-        _record_failure(args.root, request["run_id"], reason)
-        tell(failed=request["run_id"], reason=reason)
-    except Exception:
-        trace = traceback.format_exc()
-        print(trace, file=sys.stderr, flush=True)
-        _record_failure(args.root, request["run_id"], trace)
-        tell(crashed=request["run_id"], reason=trace.strip().splitlines()[-1])
-    return True
+        return {"interrupted": str(message)}
+    except Exception as error:
+        if claim.gone():  # whose folder may be deleted under it: the error is of no interest
+            return {"lost": f"{folder.run_id} was taken over by another worker."}
+        mendable = isinstance(error, (UserError, OSError))
+        reason = explain(error) if mendable else traceback.format_exc()
+        if not mendable:
+            print(reason, file=sys.stderr, flush=True)
+        record_failure(claim, reason, crashed=not mendable)
+        return {"failed" if mendable else "crashed": folder.run_id, "reason": reason.strip().splitlines()[-1]}
 
 
-def _record_failure(root: Path, run_id: str, reason: str) -> None:
+def explain(error: Exception) -> str:
+    """One sentence on an error that the user can mend."""
+    return f"{error}: make room, or choose another root." if isinstance(error, OSError) else str(error)
+
+
+def record_failure(claim: "Claim", reason: str, *, crashed: bool) -> None:
+    """Keep why the run failed, where it can be written: on a full disk the reason is only told."""
     from repro.errors import UserError
-    from repro.store import write_json
 
-    # On a full disk the reason can only be told, not kept.
     with contextlib.suppress(UserError):
-        write_json(root / run_id / "failure.json", {"reason": reason, "time": time.time()})
+        claim.folder.write_failure(reason, crashed=crashed)
 
 
-def _attempt(config: Any, folder: Any, args: argparse.Namespace, stop: Stop) -> None:
+def _attempt(config: "RunConfig", claim: "Claim", cache: Path, stop: Stop) -> None:
     import jax
 
     from repro.attempt import attempt
     from repro.resources import local_resources
 
+    def report(message: dict[str, Any]) -> None:
+        claim.note(message)
+        tell(**message)
+
     resources = local_resources(config, jax.local_device_count())
-    attempt(config, resources, folder, args.cache, lambda m: tell(**m), stop)
+    attempt(config, resources, claim.folder, cache, report, stop, claim=claim)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import tiny
 
 from repro import processes
 from repro.checkpoint import Checkpoints
+from repro.claims import claimed
 from repro.cli import main
 from repro.config import RunConfig
 from repro.data import Batches, open_tokens
@@ -161,7 +162,7 @@ def test_one_process_asked_to_stop_stops_all_with_the_state_saved(tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.compiles
 def test_a_folder_in_use_ends_all_processes_with_one_sentence(tmp_path: Path, smoke_tokens: Path) -> None:
-    with open_folder(tmp_path, CONFIG).held():
+    with claimed(open_folder(tmp_path, CONFIG), lease_s=3.0):
         cast = process_rig.launch(CONFIG, tmp_path, smoke_tokens.parents[1], devices=[1, 1])
         for code, output in cast.wait():
             assert code == 2, output

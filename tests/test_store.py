@@ -1,4 +1,4 @@
-"""Run folders: atomic files, one config a folder, one process a folder."""
+"""Run folders: atomic files, one config a folder."""
 
 import errno
 from dataclasses import replace
@@ -10,7 +10,7 @@ import tiny
 
 from repro.errors import UserError
 from repro.identity import run_id
-from repro.store import RunBusy, RunFolder, find_run, open_folder, read_json, write_json
+from repro.store import find_run, open_folder, read_json, write_json
 
 RUN = tiny.run_config(tiny.synced())
 
@@ -67,14 +67,6 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"config\.json is not JSON"):
         read_json(tmp_path / "config.json")
     assert read_json(tmp_path / "none.json") is None
-
-
-def test_only_one_holds_a_run(tmp_path: Path) -> None:
-    folder = open_folder(tmp_path, RUN)
-    with folder.held(), pytest.raises(RunBusy, match=folder.run_id), RunFolder(tmp_path, folder.run_id).held():
-        pass
-    with folder.held():
-        pass
 
 
 def test_runs_are_found_by_the_start_of_their_id(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_interrupted_killed_and_finished(tmp_path, cache):
     root = tmp_path / "runs"
     (run_id,) = finish_all_but(root, 1)
     first = start(root, cache)
-    wait_for(lambda: (root / run_id / "provenance.json").exists(), first)
+    wait_for(lambda: attempts(root, run_id) == 1, first)
     first.send_signal(signal.SIGTERM)
     assert first.wait(120) == 42
     assert RunFolder(root, run_id).summary() is None

@@ -66,6 +66,16 @@ def prepare(corpus: str, cache: Path, progress: Progress = quiet, *, vocab: int 
     return folder
 
 
+def prepared(corpus: str, vocab: int | None, cache: Path) -> Path:
+    """As `prepare`, with a bar on the screen where there is something to do."""
+    if is_prepared(corpus, cache, vocab=vocab):
+        return prepare(corpus, cache, vocab=vocab)
+    from repro.prepare.progress import progress_bar
+
+    with progress_bar() as progress:
+        return prepare(corpus, cache, progress, vocab=vocab)
+
+
 def prepare_mini(cache: Path, progress: Progress = quiet, *, vocab: int | None = None) -> Path:
     """The mini corpus: about 15 million tokens of English prose from registry packages (data/MINI.md)."""
     return prepare("mini", cache, progress, vocab=vocab)

@@ -1,0 +1,92 @@
+"""`python -m repro run` and `python -m repro status`: a sweep, and how far it is. No JAX."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from repro.claims import LEASE_S
+from repro.experiment import PlannedRun
+from repro.files import place
+
+if TYPE_CHECKING:
+    from repro.sweep import Outcome
+
+EXIT_BUG, EXIT_USER_ERROR, EXIT_INTERRUPTED = 1, 2, 42
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Options of `run`, beside those that say which runs."""
+    parser.add_argument("--workers", type=int, default=None, help="runs side by side (default one a core)")
+    parser.add_argument("--eval", choices=("full", "part"), help="what will be evaluated: only checked here")
+    parser.add_argument("--retry-failed", action="store_true", help="try again what failed before")
+    text = f"without a sign of another worker, seconds until its run is taken over (default {LEASE_S:g})"
+    parser.add_argument("--takeover-after", type=float, default=LEASE_S, metavar="SECONDS", help=text)
+
+
+def add_status(parser: argparse.ArgumentParser) -> None:
+    """Options of `status`."""
+    parser.add_argument("experiment", nargs="?", help="a module of experiments/, or all (default: what is in the root)")
+    parser.add_argument("--scale", default="mini", help="paper, mini (default) or smoke")
+    parser.add_argument("--seeds", type=int, default=1, help="seeds 0 .. N-1 (default 1)")
+    parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
+    parser.add_argument("--json", action="store_true", help="for scripts")
+    parser.add_argument("--watch", action="store_true", help="on the screen, until it is interrupted")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train what is missing of an experiment; 1 when a program failed, 2 when a run can't be done, 42 when stopped."""
+    from repro.experiment import expand, trained
+    from repro.sweep import Outcome, failed_before, pending
+
+    experiments = trained(args.experiment)
+    # One seed first: every item has its first results before any has its second.
+    planned = [run for seeds in range(1, args.seeds + 1) for e in experiments for run in expand(e, args.scale, seeds)]
+    runs = pending(planned, args.root)
+    before = Outcome() if args.retry_failed else failed_before(runs, args.root)
+    failures = {**before.failed, **before.crashed}
+    for run_id, reason in failures.items():
+        print(f"repro: {run_id} failed before: {reason} (--retry-failed tries it again)", file=sys.stderr)
+    return _run(args, tuple(run for run in runs if run.run_id not in failures), bool(before.crashed), bool(failures))
+
+
+def _run(args: argparse.Namespace, runs: tuple[PlannedRun, ...], crashed: bool, failed: bool) -> int:
+    if runs:
+        outcome = _sweep(args, runs)
+        if outcome.interrupted:
+            print("repro: stopped, everything reached is saved; run the same command to go on.", file=sys.stderr)
+            return EXIT_INTERRUPTED
+        crashed, failed = crashed or bool(outcome.crashed), failed or bool(outcome.failed)
+    return EXIT_BUG if crashed else EXIT_USER_ERROR if failed else 0
+
+
+def _sweep(args: argparse.Namespace, runs: tuple[PlannedRun, ...]) -> "Outcome":
+    from repro.archive import archive_path, load
+    from repro.estimate import sentence
+    from repro.prepare import prepared
+    from repro.sweep import Crew, corpora, default_workers, sweep
+
+    for corpus, vocab in sorted(corpora(runs)):
+        prepared(corpus, vocab, args.cache)
+    workers = default_workers() if args.workers is None else args.workers
+    timed = load(archive_path(args.scale)).values() if archive_path(args.scale).exists() else ()
+    print(f"{len(runs)} runs to train: {sentence(runs, timed, min(workers, len(runs)))}.", file=sys.stderr)
+    crew = Crew(args.root, args.cache, workers, args.takeover_after, args.retry_failed)
+    return sweep(runs, crew, title=f"{args.experiment} at scale {args.scale}")
+
+
+def status(args: argparse.Namespace) -> int:
+    """Show how far the runs of an experiment are, or all runs of a root."""
+    from repro import status as shown
+    from repro.experiment import expand, trained
+
+    runs = None
+    if args.experiment:
+        runs = [run for e in trained(args.experiment) for run in expand(e, args.scale, args.seeds)]
+    if args.watch:
+        shown.watch(runs, args.root)
+    else:
+        show = shown.status_json if args.json else shown.status_text
+        print(show(runs, args.root, time.time()))
+    return 0
