@@ -15,9 +15,10 @@ from repro.config import RunConfig
 from repro.errors import UserError
 from repro.evals import choose
 from repro.experiment import PlannedRun
+from repro.files import write_bytes
 from repro.identity import config_text, from_json, run_id
 from repro.results import Result
-from repro.store import read_json, write_bytes
+from repro.store import read_json
 
 FOLDER = Path(__file__).resolve().parent.parent / "data" / "results"
 MADE = ("commit", "dirty", "python", "versions", "processor", "cores", "mesh", "tokens")
