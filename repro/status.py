@@ -103,11 +103,9 @@ def status_text(runs: Iterable[PlannedRun] | None, root: Path, at: float) -> str
     records = states(runs, root, at)
     found = totals(records)
     counts = ", ".join(f"{found[state]} {state}" for state in STATES if found[state])
-    line = (
-        f"{len(records)} runs: {counts or 'none in ' + str(root)}"
+    line = f"{len(records)} runs: {counts or f'none in {root}'}"
     if found["share_of_steps"]:
         line += f"; {100 * found['share_of_steps']:.0f} % of all steps"
-    )
     if found["running"]:
         line += f"; {found['tokens_per_s'] / 1000:.1f}k tokens/s"
     return "\n".join([*map(_line, records), line])
