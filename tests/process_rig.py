@@ -52,15 +52,23 @@ def launch(
     root.mkdir(parents=True, exist_ok=True)
     path = root / "asked.json"
     path.write_text(config_text(config))
-    coordinator = f"{host}:{_free_port()}"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": QUICK}
-    environment.pop("JAX_NUM_CPU_DEVICES", None)
-    cast = Cast()
+    coordinator = f"{host}:{free_port()}"
+    commands = []
     for index, count in enumerate(devices):
         command = [*(prefixes[index] if prefixes else ()), sys.executable, "-m", "repro", "train", str(path)]
         command += ["--root", str(root), "--cache", str(cache), "--devices", str(count), "--scan", *options]
         if len(devices) > 1:
             command += ["--coordinator", coordinator, "--processes", str(len(devices)), "--process", str(index)]
+        commands.append(command)
+    return start(commands)
+
+
+def start(commands: Sequence[Sequence[str]]) -> Cast:
+    """Start a process for each command, in the root of the repository."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": QUICK}
+    environment.pop("JAX_NUM_CPU_DEVICES", None)
+    cast = Cast()
+    for command in commands:
         cast.members.append(
             subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -69,7 +77,8 @@ def launch(
     return cast
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nothing holds."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
