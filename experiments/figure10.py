@@ -25,5 +25,5 @@ EXPERIMENT = Experiment(
     ),
     axis="overlapped inner steps τ₂ of the second worker",
     notes=(ABLATION_NOTE, "The text names τ₂ = 5; the other points are those of Figure 8."),
-    mini_model="66k",
+    mini_model="45k",
 )

@@ -44,5 +44,5 @@ EXPERIMENT = Experiment(
         "The text names float32, float4 (E3M0) and the schemes that drop; the fractions kept, the other formats "
         "(two bits: sign and one exponent bit) and float32 for what is kept are chosen here.",
     ),
-    mini_model="66k",
+    mini_model="45k",
 )

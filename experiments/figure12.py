@@ -37,5 +37,5 @@ EXPERIMENT = Experiment(
         "M = 8 is in the text and not in the caption.",
         "The inner learning rate stays that of M = 2.",
     ),
-    mini_model="66k",
+    mini_model="45k",
 )

@@ -22,6 +22,6 @@ EXPERIMENT = Experiment(
     ),
     axis="inner steps H",
     notes=("The text gives no values; H = 30 and 100 are those of the main runs, the other points are chosen here.",),
-    mini_model="66k",
+    mini_model="45k",
     min_rounds=5,
 )

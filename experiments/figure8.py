@@ -27,5 +27,5 @@ EXPERIMENT = Experiment(
     ),
     axis="overlapped inner steps τ",
     notes=(ABLATION_NOTE, "The text names τ = 1, 5, 10 and 20; the points between are chosen here."),
-    mini_model="66k",
+    mini_model="45k",
 )

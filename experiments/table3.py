@@ -25,5 +25,5 @@ EXPERIMENT = Experiment(
         MiniClaim("average", "The average is at least as good as the first replica.", "order", AVERAGE, FIRST),
     ),
     notes=(ABLATION_NOTE,),
-    mini_model="66k",
+    mini_model="45k",
 )

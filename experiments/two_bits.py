@@ -30,5 +30,5 @@ EXPERIMENT = Experiment(
     claims=(MiniClaim("four", "Four bits are at least as good as two.", "order", FOUR, TWO),),
     axis="bits a value sent",
     notes=(ABLATION_NOTE,),
-    mini_model="66k",
+    mini_model="45k",
 )

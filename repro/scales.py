@@ -19,7 +19,7 @@ MINI_MODELS = {
     "45k": (3, 96, 2),
     "70k": (3, 128, 2),
     "118k": (4, 160, 2),
-    "66k": (6, 96, 2),  # for the ablations of fragments, as many layer fragments as the paper's 500M has
+    "66k": (6, 96, 2),  # for what depends on the fragments: as many layer fragments as the paper's 500M has
 }
 MINI_LADDER = {"35M": "45k", "100M": "70k", "200M": "118k"}  # Table 5's first sizes
 SMOKE_LAYERS = {"45k": 2, "70k": 3, "118k": 4, "66k": 3}
