@@ -67,13 +67,13 @@ inconsistencies: $(RUN_ENV)  ## where the paper disagrees with itself, each with
 
 test: $(TEST_ENV)  ## all tests but the slow ones, and the linters
 	@$(VENV)/bin/ruff check -q . && $(VENV)/bin/ruff format -q --check .
-	@$(PY) -m pytest -n 2 -m "not slow"
+	@$(PY) -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-fast: $(TEST_ENV)  ## the tests without compiled programs
-	@$(PY) -m pytest -n 2 -m "not slow and not compiles"
+	@$(PY) -m pytest -n 2 --dist worksteal -m "not slow and not compiles"
 
 test-slow: $(TEST_ENV)  ## the larger drawn grids and long kills
-	@$(PY) -m pytest -n 2 -m slow
+	@$(PY) -m pytest -n 2 --dist worksteal -m slow
 
 lint: $(TEST_ENV)  ## ruff and basedpyright
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/basedpyright

@@ -13,8 +13,6 @@ from repro.config import RunConfig
 from repro.identity import config_text
 
 ROOT = Path(__file__).parents[1]
-# As `rig.QUICK`: translated without effort, which changes no rounding that the tests look at.
-QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 PATIENCE_S = 420.0
 
 
@@ -65,7 +63,7 @@ def launch(
 
 def start(commands: Sequence[Sequence[str]]) -> Cast:
     """Start a process for each command, in the root of the repository."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": QUICK}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("JAX_NUM_CPU_DEVICES", None)
     cast = Cast()
     for command in commands:

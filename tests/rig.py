@@ -26,24 +26,18 @@ from repro.step import Stepper
 
 Flat = dict[str, np.ndarray]  # "group/leaf" -> array
 
-# Half a minute of LLVM a test saved: the same HLO, translated without effort (and by the old emitters while they last).
-QUICK: dict[str, Any] = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-if jax.__version_info__ < (0, 11):
-    QUICK["xla_cpu_use_fusion_emitters"] = False
-
-
 _PROGRAMS: dict[Any, Any] = {}
 
 
-class QuickStepper(Stepper):
-    """Compiles fast rather than well, each program once a process: `test_step` holds that runs may share them."""
+class SharingStepper(Stepper):
+    """Compiles each program once a process: `test_step` holds that runs may share them."""
 
     def compile(self, key: tuple[Action, ...]) -> Any:
         """The program of `key`, from an earlier run of the same static configuration where there was one."""
         c = self.layout.config
         name = (c.model, c.inner, c.replicas, c.batch, _static(c, key), self.layout.resources, key)
         if name not in _PROGRAMS:
-            _PROGRAMS[name] = self.lower(key).compile(compiler_options=QUICK)
+            _PROGRAMS[name] = self.lower(key).compile()
         return _PROGRAMS[name]
 
 
@@ -115,7 +109,7 @@ def drive(
 ) -> Trace:
     """Run all steps of a config with the trainer's own programs."""
     layout = Layout.of(config, resources)
-    stepper, state = QuickStepper(layout), begin(layout, params)
+    stepper, state = SharingStepper(layout), begin(layout, params)
     trace = Trace([], [], [], [], [])
     record(trace, state)
     for step in range(1, config.steps + 1):

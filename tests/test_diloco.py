@@ -211,7 +211,7 @@ def test_the_loss_is_the_mean_negative_log_likelihood_of_each_replica() -> None:
 def test_a_non_finite_outer_gradient_is_flagged_and_not_applied(codec: str, bad: float) -> None:
     config = tiny.run_config(tiny.synced(every=4, delays=(1,), codec=codec), steps=5)
     layout = Layout.of(config, tiny.TWO)
-    stepper, state = rig.QuickStepper(layout), rig.begin(layout)
+    stepper, state = rig.SharingStepper(layout), rig.begin(layout)
     trace = rig.Trace([], [], [], [], [])
     for step in range(1, 5):
         stepper(state, jax.device_put(rig.tokens(config, step), batch_sharding(layout.mesh)))

@@ -103,14 +103,14 @@ def test_alpha_reversed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def after_each_step(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[TrainState, set[int]], None]) -> None:
     """Let `spoil` at the state, with the fragments that were applied, whenever a step is done."""
-    call = rig.QuickStepper.__call__
+    call = rig.SharingStepper.__call__
 
-    def spoiled(self: rig.QuickStepper, state: TrainState, tokens: jax.Array) -> Any:
+    def spoiled(self: rig.SharingStepper, state: TrainState, tokens: jax.Array) -> Any:
         loss, applied = call(self, state, tokens)
         spoil(state, set(applied))
         return loss, applied
 
-    monkeypatch.setattr(rig.QuickStepper, "__call__", spoiled)
+    monkeypatch.setattr(rig.SharingStepper, "__call__", spoiled)
 
 
 def test_one_momentum_for_all_fragments(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def drive_cut(config: RunConfig, folder: Path, spoil: Spoil = lambda state: None
 
 
 def go(trace: rig.Trace, layout: Layout, state: TrainState, last: int) -> None:
-    stepper = rig.QuickStepper(layout)
+    stepper = rig.SharingStepper(layout)
     while state.step < last:
         tokens = rig.tokens(layout.config, state.step + 1)
         loss, _ = stepper(state, jax.device_put(tokens, batch_sharding(layout.mesh)))

@@ -112,7 +112,7 @@ def spoil(checkpoint: Path) -> None:
 
 
 def go(layout: Layout, state: TrainState, last: int) -> None:
-    stepper = rig.QuickStepper(layout)
+    stepper = rig.SharingStepper(layout)
     while state.step < last:
         stepper(state, jax.device_put(rig.tokens(layout.config, state.step + 1), batch_sharding(layout.mesh)))
 

@@ -21,7 +21,7 @@ PAIR = Action((2, False), send=True, parts=1, apply=True, mix=True)
 
 
 def lowered(config: RunConfig, key: tuple[Action, ...]) -> str:
-    return rig.QuickStepper(Layout.of(config, tiny.TWO)).lower(key).as_text()
+    return rig.SharingStepper(Layout.of(config, tiny.TWO)).lower(key).as_text()
 
 
 def test_runs_of_other_length_schedule_and_mixing_share_a_program() -> None:
@@ -50,13 +50,13 @@ def test_runs_of_other_length_schedule_and_mixing_share_a_program() -> None:
     ids=["data-parallel", "diloco", "streaming-with-remainder", "streaming"],
 )
 def test_a_run_needs_a_handful_of_programs(config: RunConfig, count: int) -> None:
-    stepper = rig.QuickStepper(Layout.of(config, tiny.ONE))
+    stepper = rig.SharingStepper(Layout.of(config, tiny.ONE))
     assert len(list(stepper.programs(1, config.steps))) == count
 
 
 def test_programs_after_a_resume_are_among_those_of_the_whole_run() -> None:
     config = tiny.run_config(tiny.synced(every=5, delays=(3,)), steps=40)
-    stepper = rig.QuickStepper(Layout.of(config, tiny.ONE))
+    stepper = rig.SharingStepper(Layout.of(config, tiny.ONE))
     assert set(stepper.programs(17, 40)) <= set(stepper.programs(1, 40))
     assert list(stepper.programs(17, 16)) == []
 

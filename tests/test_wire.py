@@ -28,7 +28,7 @@ EMBED = (0, True)
 
 def moved(sync: SyncConfig | None, *actions: Action) -> list[hlo.Collective]:
     layout = Layout.of(tiny.run_config(sync, replicas=2, batch=8), tiny.SHARDED)
-    return hlo.collectives(rig.QuickStepper(layout).compile(actions).as_text(), MESH)
+    return hlo.collectives(rig.SharingStepper(layout).compile(actions).as_text(), MESH)
 
 
 def between_replicas(found: list[hlo.Collective]) -> list[hlo.Collective]:
@@ -95,7 +95,7 @@ def test_a_late_mix_moves_nothing() -> None:
 def test_parameters_are_really_sharded() -> None:
     layout = Layout.of(tiny.run_config(tiny.synced(), batch=8), tiny.SHARDED)
     state = rig.begin(layout)
-    rig.QuickStepper(layout)(state, jax.device_put(rig.tokens(layout.config, 1)))
+    rig.SharingStepper(layout)(state, jax.device_put(rig.tokens(layout.config, 1)))
     trees = (state.params, state.adam[1].mu, state.adam[1].nu)
     for tree in trees:
         for group, leaves in parameter_shapes(tiny.MODEL).items():
@@ -137,7 +137,7 @@ def received(codec: CodecConfig, resources: Resources, parts: int, deltas: wire.
             inbox = wire.move(codes, inbox, jnp.int32(part), parts, mesh)
         return wire.unpack(inbox, shapes, codec, mesh, SEED, jnp.int32(TAKEN))
 
-    compiled = jax.jit(through).lower(deltas).compile(compiler_options=rig.QUICK)
+    compiled = jax.jit(through).lower(deltas).compile()
     return jax.tree.map(np.asarray, compiled(deltas))
 
 
