@@ -20,6 +20,7 @@ import numpy as np
 Tree = dict[str, dict[str, np.ndarray]]
 Gradients = Callable[[Tree, int, int], Tree]
 Transmit = Callable[[Tree, int, int, int], Tree]
+Merge = Callable[[Sequence[Tree]], Tree]
 
 MATRICES = ("tokens", "positions", "query", "key", "value", "output", "up", "down")
 
@@ -74,6 +75,7 @@ def run_oracle(
     outer: Outer,
     decayed: Collection[str] = MATRICES,
     transmit: Transmit | None = None,
+    merge: Merge | None = None,
     recorded_deltas: Mapping[tuple[int, int], Sequence[Tree]] | None = None,
     offsets: Sequence[int] | None = None,
 ) -> Record:
@@ -81,6 +83,7 @@ def run_oracle(
 
     gradients(params, t, m) is the gradient of replica m's loss at step t. delays holds τ_m, one a replica.
     transmit(delta, t, p, m) is what the others receive of replica m's delta (identity if None).
+    merge(deltas) is the outer gradient of what was received (the mean if None).
     recorded_deltas[t, p] replaces the run's own deltas before `transmit`. offsets replaces t_p.
     """
     assert len(delays) == replicas and all(0 <= delay < every for delay in delays)
@@ -106,7 +109,7 @@ def run_oracle(
                 sent = own if recorded_deltas is None else list(recorded_deltas[t, p])
                 if transmit is not None:
                     sent = [transmit(delta, t, p, m) for m, delta in enumerate(sent)]
-                in_flight[t, p] = mean([_as_float64(delta) for delta in sent])
+                in_flight[t, p] = (merge or mean)([_as_float64(delta) for delta in sent])
 
         for p in range(len(fragments)):  # lines 18-20
             sent_at = t - min(delays)
@@ -248,6 +251,20 @@ def tree_map(function: Callable[..., np.ndarray], *trees: Tree) -> Tree:
 def mean(trees: Sequence[Tree]) -> Tree:
     """(1/M) Σ_m, leaf by leaf."""
     return tree_map(lambda *leaves: np.mean(leaves, axis=0), *trees)
+
+
+def elected_mean(trees: Sequence[Tree]) -> Tree:
+    """TIES: the sign of Σ_m wins, and the mean runs over the replicas that have it; zero where nobody wins."""
+
+    def elect(*leaves: np.ndarray) -> np.ndarray:
+        result = np.zeros_like(leaves[0])
+        for place in np.ndindex(result.shape):
+            values = [float(leaf[place]) for leaf in leaves]
+            agreeing = [v for v in values if v * sum(values) > 0]
+            result[place] = sum(agreeing) / len(agreeing) if agreeing else 0.0
+        return result
+
+    return tree_map(elect, *trees)
 
 
 def _zeros(tree: Tree) -> Tree:

@@ -20,6 +20,7 @@ from repro.config import ModelConfig, OuterConfig, RunConfig, SyncConfig
 from repro.mesh import batch_sharding, tree_shardings
 from repro.optim import inner_direction
 from repro.resources import Resources
+from repro.schedule import is_due
 from repro.shapes import parameter_shapes
 from repro.state import Layout, TrainState
 from repro.step import Stepper
@@ -227,6 +228,20 @@ def nest(flat: Flat) -> oracle.Tree:
         group, key = name.split("/")
         tree.setdefault(group, {})[key] = leaf
     return tree
+
+
+def own_deltas(config: RunConfig, trace: Trace) -> dict[tuple[int, int], list[oracle.Tree]]:
+    """Outer copy minus replica's copy wherever a fragment is due; observable from the states for τ >= 1."""
+    sync, fragments = config.sync, fragments_of(config)
+    assert sync is not None
+    deltas = {}
+    for t in range(1, config.steps + 1):
+        for p, fragment in enumerate(fragments):
+            if is_due(sync, len(fragments), p, t):
+                outer = nest(trace.outer[t][p])
+                own = [oracle.take(nest(flat), fragment) for flat in trace.params[t]]
+                deltas[t, p] = [oracle.tree_map(np.subtract, outer, tree) for tree in own]
+    return deltas
 
 
 def sent_and_received(codec: str) -> oracle.Transmit:

@@ -12,10 +12,9 @@ import tiny
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from repro.config import FragmentConfig, OuterConfig, RunConfig
+from repro.config import FragmentConfig, OuterConfig
 from repro.mesh import batch_sharding
 from repro.resources import Resources
-from repro.schedule import is_due
 from repro.state import Layout
 
 pytestmark = pytest.mark.compiles
@@ -115,25 +114,13 @@ def test_e3m0_follows_the_oracle_on_its_own_deltas(sync: Any) -> None:
     # Codes flip on rounding errors, so the oracle gets the trainer's deltas and encodes them by its own codec.
     config = tiny.run_config(sync, steps=18)
     trace = rig.drive(config)
-    deltas = own_deltas(config, trace)
+    deltas = rig.own_deltas(config, trace)
     record = rig.expected(config, recorded_deltas=deltas, transmit=rig.sent_and_received("e3m0"))
     rig.assert_follows(trace, record, ATOL)
     applied = [(t, p) for t, p in deltas if t + min(sync.delays) <= config.steps]
     assert len(applied) >= 2 * len(trace.outer[0])
     exact = rig.expected(config, recorded_deltas=deltas)
     assert differ(trace.outer[-1][0], rig.flatten(exact.outer[-1][0]))
-
-
-def own_deltas(config: RunConfig, trace: rig.Trace) -> dict[tuple[int, int], list[oracle.Tree]]:
-    """Outer copy minus replica's copy wherever a fragment is due; observable from the states for τ >= 1."""
-    fragments, deltas = rig.fragments_of(config), {}
-    for t in range(1, config.steps + 1):
-        for p, fragment in enumerate(fragments):
-            if is_due(config.sync, len(fragments), p, t):
-                outer = rig.nest(trace.outer[t][p])
-                own = [oracle.take(rig.nest(flat), fragment) for flat in trace.params[t]]
-                deltas[t, p] = [oracle.tree_map(np.subtract, outer, tree) for tree in own]
-    return deltas
 
 
 def assert_same(left: rig.Flat, right: rig.Flat) -> None:
