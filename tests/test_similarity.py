@@ -47,7 +47,7 @@ def test_no_pair_and_no_direction_have_no_cosine() -> None:
 @pytest.mark.compiles
 def test_the_trainer_logs_the_gradients_it_applied() -> None:
     """With float32 sent, outer copy minus replica at the moment of the send, layer by layer."""
-    config = tiny.run_config(sync=tiny.synced(every=4, delays=(2,), mix=0.5, fragments=tiny.MERGED), steps=10)
+    config = tiny.run_config(sync=tiny.synced(every=4, delays=(1,), mix=0.5, fragments=tiny.MERGED), steps=9)
     layout = Layout.of(config, tiny.TWO)
     stepper, state = rig.SharingStepper(layout), rig.begin(layout)
     trace = rig.drive(config)
