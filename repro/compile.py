@@ -1,38 +1,33 @@
 """Runs compiled ahead of time for TPU pods, on a machine without one: do they fit, what crosses the slices, when.
 
 Everything reported is read from the compiled programs: nothing is run, and no chip is needed. libtpu holds
-the compiler (the extra `tpu`).
+the compiler (the extra `tpu`). A program is compiled once for all runs that share it (`repro.programs`).
 """
 
-import importlib.metadata
 import importlib.util
 import math
 import os
-import re
-import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 from jax.experimental import topologies
 
-from repro.account import rule_bits, send_bytes
+from repro.account import Collective, collective_factor, rule_bits, send_bytes
 from repro.actions import Action
 from repro.config import RunConfig
 from repro.errors import UserError
-from repro.overlap import Schedule, read_schedule
 from repro.payload import FORMATS
-from repro.resources import Resources, resources_for
+from repro.placement import GIB, Placement, chip, estimate, mends
+from repro.programs import DoesNotFit, Program, Programs
+from repro.resources import Resources
 from repro.scenario import DATA_PARALLEL_CODEC
 from repro.state import Layout
 from repro.step import Stepper
 
-GIB = 2**30
-# HBM of one chip, GiB, by JAX's device kind. Source: the pages of the TPU generations at cloud.google.com/tpu/docs
-# (v4, v5e, v5p, v6e: "HBM capacity" per chip). The compiler keeps some for itself: its own limit is what fails.
-HBM_GIB = {"TPU v4": 32, "TPU v5 lite": 16, "TPU v5": 95, "TPU v6 lite": 32}
-REMATS = ("none", "dots", "full")
+MENDS = 3  # what is tried of the mends that the estimate names
 _ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",  # no pod to ask
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # compilers may run side by side, chips could not
@@ -55,48 +50,9 @@ class Topology:
         return len(self.devices) // self.slices
 
     @property
-    def kind(self) -> str:
-        """JAX's name of the chip."""
-        return self.devices[0].device_kind
-
-    @property
-    def hbm_bytes(self) -> int:
-        """Memory of one chip; UserError for a chip that the table lacks."""
-        if self.kind not in HBM_GIB:
-            raise UserError(f"{self.name} has chips of the kind {self.kind!r}: choose one of {', '.join(HBM_GIB)}.")
-        return HBM_GIB[self.kind] * GIB
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes on one chip. `total` is what is there at once: arguments, outputs that take no argument's place,
-    temporaries, code, and `resting`: the outer state of the fragments that the program doesn't name. `host` are
-    arguments and temporaries in pinned memory of the host."""
-
-    arguments: int
-    outputs: int
-    aliased: int
-    temporaries: int
-    code: int
-    resting: int
-    host: int
-
-    @property
-    def total(self) -> int:
-        """Bytes on the chip."""
-        own = self.arguments + self.outputs - self.aliased + self.temporaries + self.code
-        return own + self.resting
-
-
-@dataclass(frozen=True)
-class Program:
-    """One compiled program of a run; `steps` of a cycle use it."""
-
-    name: str
-    steps: int
-    seconds: float  # lowering and compiling
-    memory: Memory
-    schedule: Schedule
+    def usable_bytes(self) -> int:
+        """What the compiler may give out of one chip's memory."""
+        return int(chip(self.name).usable_gib * GIB)
 
 
 @dataclass(frozen=True)
@@ -105,17 +61,27 @@ class Bytes:
 
     rule: float  # the paper's account
     payload: int  # codes and scales of the trainer
+    collective: float  # what a collective of the payload moves, by the account
     hlo: int  # what the programs' transfers give, all chips of the replica
-    moved: float  # what the collectives move through the replica's link
+    moved: float  # what the programs' collectives move through the replica's link
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Resources that did not fit: the estimate and the compiler's reason."""
+
+    resources: Resources
+    estimate: int
+    reason: str
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A run on a topology. `tried` are the resources that did not fit, each with the compiler's reason;
-    `programs` is empty where none did."""
+    """A run on a topology. `tried` are the resources that did not fit; `programs` is empty where none did."""
 
     resources: Resources
-    tried: tuple[tuple[Resources, str], ...]
+    estimate: int  # bytes on a chip, by the rule that chose the resources
+    tried: tuple[Tried, ...]
     programs: tuple[Program, ...]
     cycle: int
     bytes: Bytes | None
@@ -127,12 +93,9 @@ class Compiled:
         return bool(self.programs)
 
 
-class DoesNotFit(Exception):
-    """The compiler's own words on how much memory is missing."""
-
-
 def topology(name: str, slices: int) -> Topology:
     """The chips of `slices` slices like v5e:4x4; UserError without libtpu or for a name that it doesn't know."""
+    chip(name)
     if slices < 1:
         raise UserError(f"slices={slices}: at least one is needed.")
     if importlib.util.find_spec("libtpu") is None:
@@ -148,87 +111,43 @@ def topology(name: str, slices: int) -> Topology:
     return Topology(name, slices, tuple(devices))
 
 
-def versions() -> dict[str, str]:
-    """What a compiled program depends on."""
-    return {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "libtpu")}
-
-
-def compile_run(
-    config: RunConfig,
-    on: Topology,
-    fsdp: int | None = None,
-    remat: str | None = None,
-    outer_on_host: bool = False,
-    fence: bool = True,
-) -> Compiled:
-    """Compile each program of a run. Where one doesn't fit, recompute more and more (unless `remat` is given),
-    then put the outer state on the host."""
-    tried: list[tuple[Resources, str]] = []
-    for resources in _candidates(config, on, fsdp, remat, outer_on_host, fence):
+def compile_run(config: RunConfig, placed: Placement, on: Topology, programs: Programs) -> Compiled:
+    """Compile each program of a run. Where one doesn't fit, find what would: the estimate, scaled by what the
+    compiler says, names candidates, and compiling confirms the first that does."""
+    tried: list[Tried] = []
+    waiting: Iterator[Resources] = iter((placed.resources,))
+    while len(tried) <= MENDS and (resources := next(waiting, None)) is not None:
         try:
-            programs = _programs(config, resources, on)
-            _check_total(programs, on)
-        except DoesNotFit as reason:
-            tried.append((resources, str(reason)))
+            found = _programs(config, resources, on, programs)
+        except DoesNotFit as shortage:
+            tried.append(Tried(resources, estimate(config, resources), str(shortage)))
+            waiting = mends(config, [t.resources for t in tried], shortage.needed_bytes, on.name, on.slices)
             continue
-        return _compiled(config, resources, tuple(tried), programs)
-    return _compiled(config, tried[-1][0], tuple(tried), ())
+        return _compiled(config, resources, tuple(tried), found)
+    return _compiled(config, tried[-1].resources, tuple(tried), ())
 
 
-def _check_total(programs: tuple[Program, ...], on: Topology) -> None:
-    """The compiler checks a program's own buffers only."""
-    largest = max(programs, key=lambda p: p.memory.total)
-    over = largest.memory.total - on.hbm_bytes
-    if over > 0:
-        raise DoesNotFit(
-            f"{largest.name}: {largest.memory.total / GIB:.2f} GiB with the outer state that rests on the chip, "
-            f"{over / GIB:.2f} GiB more than it has"
-        )
-
-
-def _candidates(
-    config: RunConfig, on: Topology, fsdp: int | None, remat: str | None, host: bool, fence: bool
-) -> list[Resources]:
-    remats = REMATS if remat is None else (remat,)
-    ruled = [resources_for(config, on.chips, on.slices, r, fsdp) for r in remats]
-    kept = [replace(resources, outer_on_host=host, fence=fence) for resources in ruled]
-    if config.sync is not None and not host:
-        kept.append(replace(kept[-1], outer_on_host=True))
-    return kept
-
-
-def _programs(config: RunConfig, resources: Resources, on: Topology) -> tuple[Program, ...]:
+def _programs(config: RunConfig, resources: Resources, on: Topology, kept: Programs) -> tuple[Program, ...]:
     stepper = Stepper(Layout.of(config, resources, devices=list(on.devices)))
     uses = Counter(stepper.key(step) for step in _cycle_steps(config))
     # Heaviest first: what doesn't fit shows soonest. What only the first cycles use counts 0 steps.
     keys = sorted(stepper.programs(1, min(config.steps, 3 * _cycle(config))), key=len, reverse=True)
-    return tuple(_program(stepper, key, uses[key]) for key in keys)
+    return tuple(_program(stepper, key, uses[key], on, kept) for key in keys)
 
 
-def _program(stepper: Stepper, key: tuple[Action, ...], steps: int) -> Program:
-    began = time.perf_counter()
-    try:
-        compiled = stepper.lower(key).compile()
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        raise DoesNotFit(f"{describe(key)}: {_shortage(str(error))}") from error
-    seconds = time.perf_counter() - began
-    memory = _memory(compiled, _resting_bytes(stepper.layout, key))
-    return Program(describe(key), steps, seconds, memory, read_schedule(compiled.as_text()))
-
-
-def describe(key: tuple[Action, ...]) -> str:
-    """What a program adds to the inner step, in words."""
-    return "; ".join(map(_describe, key)) or "inner step"
-
-
-def _describe(action: Action) -> str:
-    layers, embed = action.kind
-    what = " + ".join([f"{layers} layers"] * bool(layers) + ["embedding"] * embed)
-    done = ["send"] * action.send + ["move a part"] * (action.parts > 1) + ["sync"] * action.sync
-    done += ["apply"] * action.apply + ["mix"] * (action.mix and not (action.apply or action.sync))
-    return f"{', '.join(done)}: {what}"
+def _program(stepper: Stepper, key: tuple[Action, ...], steps: int, on: Topology, kept: Programs) -> Program:
+    """A program as this run uses it. The compiler checks a program's own buffers only: the outer state that rests
+    beside them is added here."""
+    found = kept.get(stepper, key, on.name, on.slices)
+    memory = replace(found.memory, resting=_resting_bytes(stepper.layout, key))
+    if memory.total > on.usable_bytes:
+        over = (memory.total - on.usable_bytes) / GIB
+        raise DoesNotFit(
+            f"{found.name}: {memory.total / GIB:.2f} GiB with the outer state that rests on the chip, {over:.2f} GiB "
+            "more than it has",
+            memory.total,
+        )
+    return replace(found, steps=steps, memory=memory)
 
 
 def _resting_bytes(layout: Layout, key: tuple[Action, ...]) -> int:
@@ -246,19 +165,6 @@ def _outer_bytes(layout: Layout, kind: tuple[int, bool]) -> int:
     return 2 * 4 * sum(math.prod(s.sharding.shard_shape(s.shape)) for s in structs)
 
 
-def _memory(compiled: Any, resting: int) -> Memory:
-    stats = compiled.memory_analysis()
-    return Memory(
-        arguments=stats.argument_size_in_bytes,
-        outputs=stats.output_size_in_bytes,
-        aliased=stats.alias_size_in_bytes,
-        temporaries=stats.temp_size_in_bytes,
-        code=stats.generated_code_size_in_bytes,
-        resting=resting,
-        host=stats.host_argument_size_in_bytes + stats.host_temp_size_in_bytes,
-    )
-
-
 def _cycle(config: RunConfig) -> int:
     return config.sync.every if config.sync else 1
 
@@ -271,22 +177,26 @@ def _cycle_steps(config: RunConfig) -> range:
 
 
 def _compiled(
-    config: RunConfig, resources: Resources, tried: tuple[tuple[Resources, str], ...], programs: tuple[Program, ...]
+    config: RunConfig, resources: Resources, tried: tuple[Tried, ...], programs: tuple[Program, ...]
 ) -> Compiled:
-    chips = resources.devices // config.replicas
     flops = config.flops / config.steps / resources.devices
-    counted = _bytes(config, resources, programs, chips) if programs else None
-    return Compiled(resources, tried, programs, _cycle(config), counted, flops)
+    counted = _bytes(config, resources, programs) if programs else None
+    guess = estimate(config, resources)
+    return Compiled(resources, guess, tried, programs, _cycle(config), counted, flops)
 
 
-def _bytes(config: RunConfig, resources: Resources, programs: tuple[Program, ...], chips: int) -> Bytes:
+def _bytes(config: RunConfig, resources: Resources, programs: tuple[Program, ...]) -> Bytes:
     codec = config.sync.codec if config.sync else DATA_PARALLEL_CODEC
-    cycle = _cycle(config)
+    cycle, slices = _cycle(config), _slices(programs)
     # Data-parallel's replica spans the slices: each slice gives its chips' share of the gradients.
-    givers = chips if config.sync else resources.devices // _slices(programs)
+    givers = resources.devices // (config.replicas if config.sync else slices)
+    payload = sum(send_bytes(config.model, config.sync))
+    collective: Collective = "all-gather" if config.sync else "ring"
+    members = config.replicas if config.sync else slices
     return Bytes(
         rule=rule_bits(config.model.params_by_rule, FORMATS[codec.format].bits, cycle, cycle) / 8,
-        payload=sum(send_bytes(config.model, config.sync)),
+        payload=payload,
+        collective=payload * collective_factor(collective, members) if members > 1 else 0.0,
         hlo=givers * sum(p.steps * p.schedule.bytes for p in programs),
         moved=givers * sum(p.steps * p.schedule.moved for p in programs),
     )
@@ -298,9 +208,3 @@ def _slices(programs: tuple[Program, ...]) -> int:
 
 def _sentence(error: Exception) -> str:
     return str(error).split("\n")[0].rstrip(".")
-
-
-def _shortage(text: str) -> str:
-    """The compiler's sentence on used and available memory, or its first line."""
-    match = re.search(r"Used \S+ of \S+ hbm\. Exceeded hbm capacity by [^\s]+?(?=\.(?:\s|$))", text)
-    return match[0] if match else text.split("\n")[0][:300]

@@ -1,4 +1,4 @@
-"""`python -m repro compile`: an experiment's runs compiled for TPU slices, on any machine.
+"""`python -m repro compile`: runs compiled for TPU slices, on any machine.
 
 As the parser of every command is built at once, nothing heavy is imported at the top.
 """
@@ -7,65 +7,131 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from repro.errors import UserError
 
 if TYPE_CHECKING:
     from repro.experiment import PlannedRun
+    from repro.placement import Asked, Placement
+
+EVERYTHING = "all"  # in place of an experiment: every run of every spec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `compile`."""
     add = parser.add_argument
-    add("experiment", metavar="EXPERIMENT|RUN", help="a module of experiments/, or a run's id in --root")
-    add("--topology", required=True, help="chips of one slice, such as v5e:4x4")
-    add("--slices", type=int, required=True, help="slices, joined by the data-center network")
+    add("experiment", metavar="EXPERIMENT|RUN|all", help="a module of experiments/, a run's id in --root, or all specs")
+    add("--topology", help="chips of one slice, such as v5e:4x4 (default: by the rule, docs/compile.md)")
+    add("--slices", type=int, help="slices, joined by the data-center network (default: one a replica)")
     add("--scale", default="paper", help="paper (default), mini or smoke")
     add("--run", action="append", metavar="ID", help="only runs whose id begins so (may be repeated)")
     add("--fsdp", type=int, help="chips that share one copy of the parameters (default: a replica's in a slice)")
+    add("--microbatches", type=int, help="parts of a batch, one after the other (default: what fits)")
     add("--remat", choices=("none", "dots", "full"), help="what the backward pass recomputes (default: what fits)")
+    add("--attention", choices=("xla", "flash"), help="the kernel (default: flash where it takes the model)")
     add("--outer-on-host", action="store_true", help="outer parameters and momentum in the host's memory (§2.5)")
     add("--no-fence", action="store_true", help="let XLA start transfers when it thinks best (docs/overlap.md)")
+    add("--rule", action="store_true", help="print what the rule chooses, and compile nothing")
     add("--json", action="store_true", help="for scripts")
     add("--root", type=Path, default=Path("runs"), help="where run folders lie (default runs)")
     add("--out", type=Path, default=Path("build"), help="where the table goes (default build)")
+    add("--cache", type=Path, default=Path("cache"), help="what compiled programs were like, for the next time")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Compile, show, and leave compile-<name>-<slices>x<topology>.md and .json; exit 1 when a run does not fit."""
+    """Compile, show, and leave compile-<name>[-<slices>x<topology>].md and .json; exit 1 when a run does not fit."""
+    runs = _runs(args)
+    placed = [_placement(args, run) for run in runs]
+    if args.rule:
+        print(_rule(runs, placed))
+        return 0
+    return _compile(args, runs, placed)
+
+
+def _compile(args: argparse.Namespace, runs: "tuple[PlannedRun, ...]", placed: "list[Placement]") -> int:
     from analysis import render
     from repro.compile import compile_run, topology
     from repro.compile_report import as_json, document
+    from repro.programs import Programs, versions
     from repro.store import write_json
 
-    runs = _runs(args)
-    on = topology(args.topology, args.slices)
-    on.hbm_bytes  # noqa: B018  a chip that the table lacks is told before an hour of compiling
-    results = []
-    stem = args.out / f"compile-{args.experiment}-{args.slices}x{args.topology.replace(':', '-')}"
-    for run in runs:
-        print(f"compiling {run.run_id} for {args.slices} x {args.topology}", file=sys.stderr, flush=True)
-        found = compile_run(run.config, on, args.fsdp, args.remat, args.outer_on_host, not args.no_fence)
-        results.append((run, found))
-        shown = document(f"{args.experiment} at scale {args.scale}, compiled", on, results)
-        write_json(stem.with_suffix(".json"), as_json(on, results))
+    pods = {(p.topology, p.slices): topology(p.topology, p.slices) for p in placed}
+    known, results, found = Programs(args.cache / "compiled"), [], {}
+    where = f"-{args.slices}x{args.topology.replace(':', '-')}" if args.topology else ""
+    stem = args.out / f"compile-{args.experiment}{where}"
+    for run, place in zip(runs, placed, strict=True):
+        print(f"compiling {run.run_id} for {place.slices} x {place.topology}", file=sys.stderr, flush=True)
+        on = pods[place.topology, place.slices]
+        results.append((run, place, compile_run(run.config, place, on, known)))
+        found = as_json(results, versions())
+        shown = document(f"{args.experiment} at scale {args.scale}, compiled", found)
+        write_json(stem.with_suffix(".json"), found)
         stem.with_suffix(".md").write_text(render.markdown(shown))
-    print(json.dumps(as_json(on, results), indent=1) if args.json else render.text(shown))
-    return 0 if all(found.fits for _, found in results) else 1
+    print(json.dumps(found, indent=1) if args.json else render.text(shown))
+    return 0 if all(compiled.fits for _, _, compiled in results) else 1
+
+
+def _rule(runs: "tuple[PlannedRun, ...]", placed: "list[Placement]") -> str:
+    from dataclasses import asdict
+
+    from repro.compile_report import placement
+    from repro.placement import GIB, days, estimate
+    from repro.plan import aligned
+
+    head = ("run", "slices", "placement", "estimate GiB", "days")
+    rows = [
+        (
+            run.run_id,
+            f"{place.slices} x {place.topology}",
+            placement(asdict(place.resources)),
+            f"{estimate(run.config, place.resources) / GIB:.2f}",
+            f"{days(run.config, place.topology, place.slices):.2g}",
+        )
+        for run, place in zip(runs, placed, strict=True)
+    ]
+    return "\n".join(aligned(head, rows, left=3))
+
+
+def _asked(args: argparse.Namespace) -> "Asked":
+    from repro.placement import Asked
+
+    return Asked(
+        args.fsdp, args.microbatches, args.remat, args.attention, args.outer_on_host or None, not args.no_fence
+    )
+
+
+def _placement(args: argparse.Namespace, run: "PlannedRun") -> "Placement":
+    from repro.placement import Placement, chips_of, place, resources_for
+
+    if args.topology is None:
+        if args.slices is not None or args.fsdp is not None:
+            raise UserError("--slices and --fsdp go with a --topology: the rule chooses all three.")
+        return place(run.config, _asked(args))
+    slices = args.slices if args.slices is not None else place(run.config).slices
+    if slices < 1:
+        raise UserError(f"slices={slices}: at least one is needed.")
+    resources = resources_for(run.config, chips_of(args.topology), slices, args.topology, _asked(args))
+    resources.check(run.config)
+    return Placement(args.topology, slices, resources)
 
 
 def _runs(args: argparse.Namespace) -> "tuple[PlannedRun, ...]":
     from repro.config import RunConfig
-    from repro.experiment import PlannedRun, expand, load, names, unique
+    from repro.experiment import Experiment, PlannedRun, expand, load, names, unique
     from repro.identity import from_json
     from repro.store import find_run, read_json
 
-    if args.experiment not in names() and any(args.root.glob(f"{args.experiment}*/config.json")):
+    known = names()
+    if args.experiment not in known and any(args.root.glob(f"{args.experiment}*/config.json")):
         folder = find_run(args.root, args.experiment)
         config = from_json(RunConfig, read_json(folder.path / "config.json"))
         return (PlannedRun((folder.run_id,), folder.run_id, config, folder.run_id),)
-    runs = unique(expand(load(args.experiment), args.scale))
+    specs: list[Any] = [load(name) for name in (known if args.experiment == EVERYTHING else (args.experiment,))]
+    trained = [spec for spec in specs if isinstance(spec, Experiment) and not spec.derived]
+    runs = unique(run for spec in trained for run in expand(spec, args.scale))
+    if not runs:
+        raise UserError(f"{args.experiment} trains nothing at scale {args.scale}: there is nothing to compile.")
     if args.run is None:
         return runs
     unknown = [name for name in args.run if not any(run.run_id.startswith(name) for run in runs)]

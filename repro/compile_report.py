@@ -1,153 +1,170 @@
-"""What was compiled, as a document of tables and as JSON."""
+"""What was compiled, as JSON, and that JSON as a document of tables: the command's, and docs/compile.md's."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from analysis.render import Document, Grid, Notes
-from repro.compile import GIB, Compiled, Program, Topology, versions
 from repro.experiment import PlannedRun
+from repro.placement import GIB, Placement, chip, days
 from repro.plan import BYTE_UNITS, short
-from repro.resources import Resources
 
-Results = Sequence[tuple[PlannedRun, Compiled]]
-
-
-def document(title: str, on: Topology, results: Results) -> Document:
-    """Memory, bytes and overlap of each run, and what did not fit."""
-    lead = (
-        f"Compiled ahead of time for {on.slices} slices {on.name} ({on.kind}, {on.chips} chips a slice, "
-        f"{on.hbm_bytes / GIB:g} GiB each) with "
-        + ", ".join(f"{name} {version}" for name, version in versions().items())
-        + ". Nothing was run.",
-    )
-    fitting = [(run, found) for run, found in results if found.fits]
-    grids = (_programs(on, fitting), _bytes(fitting), _transfers(fitting))
-    unfit = Notes("Did not fit", tuple(line for run, found in results for line in _unfit(run, found)))
-    notes = Notes("How to read it", NOTES)
-    sections = tuple(grid for grid in grids if grid.rows)
-    return Document(title, lead, (*sections, *([unfit] if unfit.lines else []), notes))
-
+Json = Mapping[str, Any]
 
 NOTES = (
     "Memory is that of one chip: arguments (parameters, both moments of Adam, outer state, tokens), temporaries "
     "(gradients, activations, buffers), resting (outer state of fragments that the program doesn't name), and the "
-    "sum with code and outputs that take no argument's place. Host: "
-    "arguments and temporaries in pinned memory of the host.",
+    "sum with code and outputs that take no argument's place, beside the part of what the compiler may give out and "
+    "what the rule had estimated. Host: arguments and temporaries in pinned memory of the host.",
     "A cycle is H steps (one step where nothing synchronises); bytes are those of one replica, of one slice for "
     "Data-Parallel. Rule: the paper's account, N parameters of 4 or 16 bits. Payload: codes and scales, all "
-    "parameters. HLO: what the compiled programs' own transfers between slices give. Moved: what these collectives "
-    "take through the link, (M - 1) times as much for a gather and 2 (M - 1) / M for a ring.",
+    "parameters. HLO: what the compiled programs' own transfers between slices give. A collective of the payload "
+    "moves (M - 1) times as much for a gather and 2 (M - 1) / M for a ring, by the account and by the programs.",
     "Positions are those of instructions in the program's schedule. Overlaps: the transfer starts before the first "
     "instruction of the forward pass and is awaited after the last one of the inner update.",
+    "Placement is replica x data x fsdp; a sequence on N: N chips share one.",
 )
 
 
-def as_json(on: Topology, results: Results) -> dict[str, Any]:
-    """All numbers."""
+def as_json(results: Sequence[tuple[PlannedRun, Placement, Any]], versions: Mapping[str, str]) -> dict[str, Any]:
+    """All numbers; each program once."""
+    programs = {p.key: _program_json(p) for _, _, found in results for p in found.programs}
     return {
-        "topology": on.name,
-        "slices": on.slices,
-        "chips_a_slice": on.chips,
-        "chip": on.kind,
-        "hbm_bytes": on.hbm_bytes,
-        "versions": versions(),
-        "runs": [{"run": run.run_id, "row": run.row, **_run_json(found)} for run, found in results],
+        "versions": dict(versions),
+        "programs": programs,
+        "runs": [_run_json(run, placed, found) for run, placed, found in results],
     }
 
 
-def _run_json(found: Compiled) -> dict[str, Any]:
-    programs = [
+def _program_json(program: Any) -> dict[str, Any]:
+    kept = {"name": program.name, "seconds": round(program.seconds, 1), "schedule": asdict(program.schedule)}
+    return kept | {"overlaps": [program.schedule.overlaps(t) for t in program.schedule.transfers]}
+
+
+def _run_json(run: PlannedRun, placed: Placement, found: Any) -> dict[str, Any]:
+    used = [
         {
-            **asdict(program),
-            "total_bytes": program.memory.total,
-            "overlaps": [program.schedule.overlaps(t) for t in program.schedule.transfers],
-            "cross_slice_bytes_per_chip": program.schedule.bytes,
+            "program": p.key,
+            "steps": p.steps,
+            "memory": asdict(p.memory) | {"total": p.memory.total},
+            "cross_slice_bytes_per_chip": p.schedule.bytes,
         }
-        for program in found.programs
+        for p in found.programs
     ]
-    return {**asdict(found), "programs": programs, "fits": found.fits}
+    return {
+        "run": run.run_id,
+        "row": run.row,
+        "topology": placed.topology,
+        "slices": placed.slices,
+        "usable_bytes": int(chip(placed.topology).usable_gib * GIB),
+        "days": days(run.config, placed.topology, placed.slices),
+        **asdict(found),
+        "programs": used,
+        "fits": found.fits,
+    }
 
 
-def _programs(on: Topology, results: Results) -> Grid:
-    head = (
-        "run",
-        "placement",
-        "program",
-        "steps",
-        "compile s",
-        "arguments",
-        "temporary",
-        "resting",
-        "total",
-        "of HBM",
-        "host",
+def document(title: str, found: Json) -> Document:
+    """Memory, bytes and overlap of each run, and what did not fit."""
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    runs = found["runs"]
+    seconds = sum(program["seconds"] for program in found["programs"].values())
+    lead = (
+        f"Compiled ahead of time with {versions}; nothing was run. {len(runs)} runs, "
+        f"{len(found['programs'])} programs, {seconds / 60:.0f} minutes of compiling.",
     )
-    rows = []
-    for run, found in results:
-        for program in found.programs:
-            memory = program.memory
-            sizes = (memory.arguments, memory.temporaries, memory.resting, memory.total)
-            rows.append(
-                (
-                    run.run_id,
-                    placement(found.resources),
-                    program.name,
-                    f"{program.steps} of {found.cycle}",
-                    f"{program.seconds:.1f}",
-                    *(f"{size / GIB:.3f}" for size in sizes),
-                    f"{memory.total / on.hbm_bytes:.1%}",
-                    f"{memory.host / GIB:.3f}",
-                )
-            )
-    return Grid("Memory of one chip, GiB", head, tuple(rows), left=3)
+    fitting = [run for run in runs if run["fits"]]
+    known = found["programs"]
+    grids = (_placements(runs), _memory(fitting, known), _bytes(fitting), _transfers(fitting, known))
+    unfit = Notes("Did not fit", tuple(line for run in runs for line in _unfit(run)))
+    sections = tuple(grid for grid in grids if grid.rows)
+    return Document(title, lead, (*sections, *([unfit] if unfit.lines else []), Notes("How to read it", NOTES)))
 
 
-def placement(resources: Resources) -> str:
-    """replica × data × fsdp and what differs from the defaults."""
-    words = [f"{resources.replica}x{resources.data}x{resources.fsdp}"]
-    words += [f"remat={resources.remat}"] * (resources.remat != "none")
-    words += ["no fence"] * (not resources.fence)
-    words += ["outer on host"] * resources.outer_on_host
+def _placements(runs: Sequence[Json]) -> Grid:
+    head = ("run", "slices", "placement", "fits", "estimate", "largest program", "days", "GFLOP a chip and step")
+    rows = tuple(
+        (
+            run["run"],
+            f"{run['slices']} x {run['topology']}",
+            placement(run["resources"]),
+            "yes" if run["fits"] else "no",
+            f"{run['estimate'] / GIB:.2f}",
+            f"{max(p['memory']['total'] for p in run['programs']) / GIB:.2f}" if run["fits"] else "",
+            f"{run['days']:.2g}",
+            f"{run['flops_per_chip'] / 1e9:,.0f}",
+        )
+        for run in runs
+    )
+    return Grid("Placement; memory of one chip in GiB, days at 40 % of the peak", head, rows, left=3)
+
+
+def placement(resources: Json) -> str:
+    """replica × data × fsdp and what differs from the plainest."""
+    r = resources
+    words = [f"{r['replica']}x{r['data']}x{r['fsdp']}"]
+    words += [f"a sequence on {r['sequence']}"] * (r["sequence"] > 1)
+    words += [f"{r['microbatches']} microbatches"] * (r["microbatches"] > 1)
+    words += [f"remat={r['remat']}"] * (r["remat"] != "none")
+    words += ["flash"] * (r["attention"] == "flash")
+    words += ["no fence"] * (not r["fence"])
+    words += ["outer on host"] * r["outer_on_host"]
     return ", ".join(words)
 
 
-def _bytes(results: Results) -> Grid:
-    head = ("run", "cycle", "rule", "payload", "HLO", "HLO/payload", "moved", "GFLOP a chip and step")
+def _memory(runs: Sequence[Json], programs: Json) -> Grid:
+    sizes = ("arguments", "temporaries", "resting", "total")
+    head = ("run", "program", "steps", "compile s", *sizes, "of HBM", "host")
     rows = []
-    for run, found in results:
-        assert found.bytes is not None
-        b = found.bytes
-        cells = (short(b.rule, BYTE_UNITS), short(b.payload, BYTE_UNITS), short(b.hlo, BYTE_UNITS))
-        ratio = f"{b.hlo / b.payload:.5f}"
-        moved = short(b.moved, BYTE_UNITS)
-        rows.append((run.run_id, str(found.cycle), *cells, ratio, moved, f"{found.flops_per_chip / 1e9:,.0f}"))
+    for run in runs:
+        for used in run["programs"]:
+            memory, program = used["memory"], programs[used["program"]]
+            cells = [f"{memory[size] / GIB:.3f}" for size in sizes]
+            part = f"{memory['total'] / run['usable_bytes']:.1%}"
+            steps, seconds = f"{used['steps']} of {run['cycle']}", f"{program['seconds']:.0f}"
+            rows.append((run["run"], program["name"], steps, seconds, *cells, part, f"{memory['host'] / GIB:.3f}"))
+    return Grid("Memory of one chip, GiB", head, tuple(rows), left=2)
+
+
+def _bytes(runs: Sequence[Json]) -> Grid:
+    head = ("run", "cycle", "rule", "payload", "HLO", "HLO/payload", "moved, account", "moved, HLO")
+    rows = []
+    for run in runs:
+        b = run["bytes"]
+        cells = [short(b[name], BYTE_UNITS) for name in ("rule", "payload", "hlo", "collective", "moved")]
+        cells.insert(3, f"{b['hlo'] / b['payload']:.5f}")
+        rows.append((run["run"], str(run["cycle"]), *cells))
     return Grid("Bytes between slices in a cycle", head, tuple(rows))
 
 
-def _transfers(results: Results) -> Grid:
+def _transfers(runs: Sequence[Json], programs: Json) -> Grid:
     head = ("run", "program", "transfers", "a chip gives", "starts", "forward", "updated", "awaited", "of", "overlaps")
-    rows = tuple(
-        (run.run_id, program.name, *_transfer_cells(program)) for run, found in results for program in found.programs
+    shown: dict[str, tuple[str, ...]] = {}
+    for run in runs:
+        for used in run["programs"]:
+            key = used["program"]
+            if key not in shown:
+                shown[key] = (run["run"], programs[key]["name"], *_transfer_cells(programs[key], used))
+    return Grid(
+        "Transfers in the schedule of each program, at the first run that has it", head, tuple(shown.values()), 2
     )
-    return Grid("Transfers in the schedule", head, rows, left=2)
 
 
-def _transfer_cells(program: Program) -> tuple[str, ...]:
-    schedule = program.schedule
-    transfers = schedule.transfers
-    marks = (str(schedule.forward), str(schedule.updated))
+def _transfer_cells(program: Json, used: Json) -> tuple[str, ...]:
+    schedule = program["schedule"]
+    transfers = schedule["transfers"]
+    marks = (str(schedule["forward"]), str(schedule["updated"]))
     if not transfers:
-        return "none", "0", "", *marks, "", str(schedule.length), ""
-    kinds = sorted({f"{t.operation} {t.dtype}" for t in transfers})
-    overlapping = sum(map(schedule.overlaps, transfers))
+        return "none", "0", "", *marks, "", str(schedule["length"]), ""
+    kinds = sorted({f"{t['operation']} {t['dtype']}" for t in transfers})
+    overlapping = sum(program["overlaps"])
     return (
         f"{len(transfers)} {', '.join(kinds)}",
-        f"{schedule.bytes:,}",
-        _span([t.start for t in transfers]),
+        f"{used['cross_slice_bytes_per_chip']:,}",
+        _span([t["start"] for t in transfers]),
         *marks,
-        _span([t.done for t in transfers]),
-        str(schedule.length),
+        _span([t["done"] for t in transfers]),
+        str(schedule["length"]),
         {0: "no", len(transfers): "yes"}.get(overlapping, f"{overlapping} of {len(transfers)}"),
     )
 
@@ -157,10 +174,10 @@ def _span(positions: Sequence[int]) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _unfit(run: PlannedRun, found: Compiled) -> list[str]:
-    lines = [f"{run.run_id}, {placement(resources)}: {reason}" for resources, reason in found.tried]
-    if found.tried and found.fits:
-        lines[-1] += f". It fits as {placement(found.resources)}."
-    if found.tried and not found.fits:
+def _unfit(run: Json) -> list[str]:
+    lines = [f"{run['run']}, {placement(t['resources'])}: {t['reason']}" for t in run["tried"]]
+    if lines and run["fits"]:
+        lines[-1] += f". It fits as {placement(run['resources'])}."
+    if lines and not run["fits"]:
         lines[-1] += ". Nothing tried fits: take a topology with more chips a slice."
     return lines

@@ -108,7 +108,7 @@ def encode(
     codec: CodecConfig,
     *,
     key: jax.Array | None = None,
-    axis_name: str | None = None,
+    axis_name: str | tuple[str, ...] | None = None,
     tensor_rank: int = 2,
 ) -> jax.Array:
     """f32[..., R, C] -> u8[..., R, payload.row_bytes(codec, C)]; any leading axes.
@@ -146,7 +146,7 @@ def decode(
     columns: int,
     *,
     key: jax.Array | None = None,
-    axis_name: str | None = None,
+    axis_name: str | tuple[str, ...] | None = None,
 ) -> jax.Array:
     """u8[..., R, row_bytes] -> f32[..., R, columns], from `encode` with the same codec, key and axis_name."""
     check_codec(codec)
@@ -188,7 +188,7 @@ def _decode_blocks(codes: jax.Array, byte: jax.Array, name: str, width: int) -> 
 
 
 def _encode_blocks(
-    bits: jax.Array, columns: int, codec: CodecConfig, axis_name: str | None, tensor_rank: int
+    bits: jax.Array, columns: int, codec: CodecConfig, axis_name: str | tuple[str, ...] | None, tensor_rank: int
 ) -> tuple[jax.Array, jax.Array]:
     """i32[..., blocks, N] float bits -> scale bytes i32[..., blocks, 1] and codes i32[..., blocks, N]."""
     peak = jnp.max(bits & _MAGNITUDE, axis=-1, keepdims=True)

@@ -6,7 +6,7 @@ start of a transfer and its end depends on the inner step, so the transfer may o
 what has arrived is looked at only when the inner step is over, so that a compiler won't wait earlier.
 The scopes `send`, `inner` and `outer` name the parts in the compiled program (`repro.overlap` reads them).
 Layer indices are traced, so that all fragments of one kind share a program; a step without an event is
-the plain inner step. This is the only module that knows drjax.
+the plain inner step (`repro.inner`). Only these two modules know drjax.
 """
 
 from collections.abc import Callable
@@ -18,13 +18,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from repro import model as lm
 from repro import wire
 from repro.actions import Action
 from repro.config import RunConfig, SyncConfig
 from repro.dropping import merge
-from repro.mesh import DATA, FSDP, REPLICA
-from repro.optim import inner_update, outer_update
+from repro.inner import inner_step
+from repro.mesh import REPLICA
+from repro.optim import outer_update
 from repro.resources import Resources
 from repro.shapes import fragment_shapes
 
@@ -69,7 +69,7 @@ def build_program(config: RunConfig, resources: Resources, mesh: Mesh, actions: 
         with jax.named_scope("send"):
             flights = [_before(config, mesh, params, a, o, g) for a, o, g in zip(actions, owned, given, strict=True)]
         with jax.named_scope("inner"):
-            step = partial(_inner, config, resources, mesh, tokens=tokens, inner=inner)
+            step = partial(inner_step, config, resources, mesh, tokens=tokens, inner=inner)
             fenced = resources.fence and any(flights)
             params, adam, loss_M, *over = (_fenced if fenced else _free)(step, params, adam, inner["rate"])
         outs = []
@@ -120,45 +120,6 @@ def _arrived(params: Tree, flights: list[Any], over: jax.Array | None = None) ->
     else:
         inboxes = jax.tree.map(lambda inbox: inbox + over.astype(inbox.dtype), inboxes)
     return params, [flight and (flight[0], inbox) for flight, inbox in zip(flights, inboxes, strict=True)]
-
-
-def _inner(config: RunConfig, resources: Resources, mesh: Mesh, params: Tree, adam: Tree, tokens: Any, inner: Any):
-    """Algorithm 2, lines 10-12, in every replica; the losses stay where they are made."""
-
-    spread = jax.sharding.PartitionSpec((DATA, FSDP))
-
-    def constrain(x: jax.Array) -> jax.Array:
-        return jax.lax.with_sharding_constraint(x, jax.sharding.NamedSharding(mesh, spread))
-
-    def step(params: Tree, adam: Tree, tokens: jax.Array):
-        def loss(p: Tree):
-            return lm.nll(p, tokens, config.model, unroll=resources.unroll, remat=resources.remat, constrain=constrain)
-
-        (_, nll), grads = jax.value_and_grad(loss, has_aux=True)(params)
-        stepped = inner_update(config.inner, grads, adam, params, inner["rate"])
-        if config.sync is not None and config.sync.frozen:
-            stepped = keep_frozen(stepped, (params, adam), inner["layers"], inner["embed"])
-        return *stepped, nll
-
-    return drjax.map_fn(step, (params, adam, tokens), mesh=mesh)
-
-
-def keep_frozen(new: Tree, old: Tree, layers: jax.Array, embed: jax.Array) -> Tree:
-    """FedPart: what doesn't learn now keeps its parameters and moments (no update, no decay).
-
-    `layers` (L,) and `embed` () say what learns; leaves are told by their group, and the Adam count,
-    which has none, goes on.
-    """
-
-    def choose(path: tuple[Any, ...], new: jax.Array, old: jax.Array) -> jax.Array:
-        groups = {str(k.key) for k in path if isinstance(k, jax.tree_util.DictKey)}
-        if "embed" in groups:
-            return jnp.where(embed, new, old)
-        if "layers" in groups:
-            return jnp.where(layers.reshape(-1, *[1] * (new.ndim - 1)), new, old)
-        return new
-
-    return jax.tree.map_with_path(choose, new, old)
 
 
 def _encoded(config: RunConfig, mesh: Mesh, params: Tree, action: Action, outer: wire.Rows, given: Any) -> wire.Rows:

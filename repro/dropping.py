@@ -37,7 +37,7 @@ def drop_key(seed: int, step: jax.Array | int, replica: jax.Array | int, leaf: i
 
 
 def select(
-    x: jax.Array, codec: CodecConfig, key: jax.Array | None, axis_name: str | None
+    x: jax.Array, codec: CodecConfig, key: jax.Array | None, axis_name: str | tuple[str, ...] | None
 ) -> tuple[jax.Array, jax.Array | None]:
     """f32[..., C] -> the kept values f32[..., k], and the mask u8[..., ceil(C/8)] where it travels."""
     columns = x.shape[-1]
@@ -55,7 +55,7 @@ def restore(
     codec: CodecConfig,
     columns: int,
     key: jax.Array | None,
-    axis_name: str | None,
+    axis_name: str | tuple[str, ...] | None,
 ) -> jax.Array:
     """Kept values f32[..., k] -> f32[..., C] with zeros where a value was dropped; `packed_mask` as sent."""
     if codec.drop in MASKED_DROPS:
@@ -86,7 +86,9 @@ def merge(deltas_MxP: jax.Array, codec: CodecConfig) -> jax.Array:
     return total / jnp.maximum(jnp.sum(agrees, axis=0), 1).astype(jnp.float32)
 
 
-def _scores(x: jax.Array, codec: CodecConfig, key: jax.Array | None, axis_name: str | None) -> jax.Array:
+def _scores(
+    x: jax.Array, codec: CodecConfig, key: jax.Array | None, axis_name: str | tuple[str, ...] | None
+) -> jax.Array:
     """i32[..., C], not negative: the k largest of a row are kept."""
     if codec.drop in RANDOM_DROPS:
         return _random_scores(x.shape, codec, key, axis_name)
@@ -95,7 +97,7 @@ def _scores(x: jax.Array, codec: CodecConfig, key: jax.Array | None, axis_name: 
 
 
 def _random_scores(
-    shape: tuple[int, ...], codec: CodecConfig, key: jax.Array | None, axis_name: str | None
+    shape: tuple[int, ...], codec: CodecConfig, key: jax.Array | None, axis_name: str | tuple[str, ...] | None
 ) -> jax.Array:
     """i32[shape], 31 random bits each: a hash of key, row and column.
 
@@ -116,7 +118,7 @@ def _mix(word: jax.Array) -> jax.Array:
     return word ^ (word >> 16)
 
 
-def _row_numbers(lead: tuple[int, ...], axis_name: str | None) -> jax.Array:
+def _row_numbers(lead: tuple[int, ...], axis_name: str | tuple[str, ...] | None) -> jax.Array:
     """Each row's number in the logical array, flat u32; `axis_name` shards the last of the `lead` axes."""
     numbers = jnp.arange(prod(lead), dtype=jnp.uint32)
     if axis_name is None:

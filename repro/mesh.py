@@ -14,7 +14,8 @@ from repro.errors import UserError
 from repro.resources import Resources
 from repro.shapes import is_norm
 
-REPLICA, DATA, FSDP = "replica", "data", "fsdp"
+REPLICA, DATA, ROWS, SEQUENCE = "replica", "data", "fsdp", "sequence"
+FSDP = (ROWS, SEQUENCE)  # parameters are sharded over both: devices that hold whole sequences, or parts of one
 
 
 def make_mesh(resources: Resources, devices: list[Any] | None = None) -> Mesh:
@@ -26,8 +27,14 @@ def make_mesh(resources: Resources, devices: list[Any] | None = None) -> Mesh:
             f"and {len(found)} are there: set JAX_NUM_CPU_DEVICES, or choose a smaller mesh."
         )
     ordered = sorted(found, key=lambda d: (getattr(d, "slice_index", 0), d.id))[: resources.devices]
-    grid = np.array(ordered).reshape(resources.replica, resources.data, resources.fsdp)
-    return Mesh(grid, (REPLICA, DATA, FSDP), axis_types=(AxisType.Auto,) * 3)
+    rows = resources.fsdp // resources.sequence
+    grid = np.array(ordered).reshape(resources.replica, resources.data, rows, resources.sequence)
+    return Mesh(grid, (REPLICA, DATA, *FSDP), axis_types=(AxisType.Auto,) * 4)
+
+
+def width(mesh: Mesh) -> int:
+    """Devices that share one copy of the parameters."""
+    return mesh.shape[ROWS] * mesh.shape[SEQUENCE]
 
 
 def leaf_spec(name: str, ndim: int, lead: str | None = None) -> PartitionSpec:
@@ -65,8 +72,8 @@ def leaf_name(path: tuple[Any, ...]) -> str:
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """(M, B/M, S+1): replicas over the replica axis, sequences over data and fsdp."""
-    return NamedSharding(mesh, PartitionSpec(REPLICA, (DATA, FSDP), None))
+    """(M, B/M, S+1): replicas over the replica axis, sequences over data and the devices that hold whole ones."""
+    return NamedSharding(mesh, PartitionSpec(REPLICA, (DATA, ROWS), None))
 
 
 def whole(mesh: Mesh) -> NamedSharding:

@@ -26,6 +26,7 @@ from repro.errors import UserError
 
 Params = dict[str, dict[str, jax.Array]]
 Constrain = Callable[[jax.Array], jax.Array]
+Attention = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]  # [B, S, H, K] each; q comes scaled
 
 NORM_EPSILON = 1e-6
 REMAT_POLICIES: dict[str, Callable[..., Any] | None] = {
@@ -49,12 +50,14 @@ def logits(
     unroll: bool = True,
     remat: str = "none",
     constrain: Constrain = lambda x: x,
+    attention: Attention | None = None,
 ) -> jax.Array:
     """Logits [B, S, V], float32, of the token after each position; S may be shorter than `model.seq_len`.
 
     `unroll` and `remat` ("none", "dots": keep matrix products, "full": keep block inputs only) trade compile
     time, speed and memory, never the mathematics. `constrain` is called on each [B, S, d] stream between blocks
-    and on the logits. Raises UserError on an unknown `remat` or a sequence longer than the model's.
+    and on the logits; `attention` computes in place of `causal_attention`. Raises UserError on an unknown `remat`
+    or a sequence longer than the model's.
     """
     if remat not in REMAT_POLICIES:
         raise UserError(f"Rematerialisation {remat!r} is unknown; choose one of {', '.join(REMAT_POLICIES)}.")
@@ -63,7 +66,7 @@ def logits(
             f"A sequence of {tokens_BxS.shape[-1]} tokens does not fit the model's {model.seq_len} positions; "
             "shorten it or raise seq_len."
         )
-    decoder = Decoder(model, unroll=unroll, remat=remat, constrain=constrain)
+    decoder = Decoder(model, unroll, remat, constrain, attention)
     return decoder.apply({"params": params}, tokens_BxS)  # pyright: ignore[reportReturnType]
 
 
@@ -75,13 +78,15 @@ def nll(
     unroll: bool = True,
     remat: str = "none",
     constrain: Constrain = lambda x: x,
+    attention: Attention | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """(training loss, mean negative log-likelihood), nats a token over [B, S+1] tokens, float32 scalars.
 
     loss = mean(nll + z · log²Z) with Z = Σ_v exp(logit_v) and z = `model.z_loss` (1e-4 in section 3 of the
     paper). The first S tokens of a row are read, the last S predicted.
     """
-    logits_BxSxV = logits(params, tokens_BxS1[:, :-1], model, unroll=unroll, remat=remat, constrain=constrain)
+    how = {"unroll": unroll, "remat": remat, "constrain": constrain, "attention": attention}
+    logits_BxSxV = logits(params, tokens_BxS1[:, :-1], model, **how)
     target_BxS, log_z_BxS = _target_and_log_z(logits_BxSxV, tokens_BxS1[:, 1:])
     mean_nll = jnp.mean(log_z_BxS - target_BxS)
     return mean_nll + model.z_loss * jnp.mean(jnp.square(log_z_BxS)), mean_nll
@@ -115,6 +120,7 @@ class Decoder(nn.Module):
     unroll: bool = True
     remat: str = "none"
     constrain: Constrain = lambda x: x
+    attention: Attention | None = None
 
     @nn.compact
     def __call__(self, tokens_BxS: jax.Array) -> jax.Array:
@@ -129,7 +135,7 @@ class Decoder(nn.Module):
             split_rngs={"params": True},
             length=self.model.layers,
             unroll=self.model.layers if self.unroll else 1,
-        )(self.model, self.constrain, name="layers")
+        )(self.model, self.constrain, self.attention or causal_attention, name="layers")
         x_BxSxD, _ = layers(self.constrain(embed(tokens_BxS)), None)
         return self.constrain(embed.head(x_BxSxD))
 
@@ -161,6 +167,7 @@ class Block(nn.Module):
 
     model: ModelConfig
     constrain: Constrain
+    attention: Attention
 
     @nn.compact
     def __call__(self, x_BxSxD: jax.Array, _: None) -> tuple[jax.Array, None]:
@@ -177,7 +184,7 @@ class Block(nn.Module):
         v_BxSxHxK = _matmul(x_BxSxD, self._matrix("value", d, d)).reshape(heads)
         q_BxSxHxK = _layer_norm(q_BxSxHxK, self._scale("query_norm", h)) * h**-0.5
         k_BxSxHxK = _layer_norm(k_BxSxHxK, self._scale("key_norm", h))
-        y_BxSxHxK = _causal_attention(q_BxSxHxK, k_BxSxHxK, v_BxSxHxK)
+        y_BxSxHxK = self.attention(q_BxSxHxK, k_BxSxHxK, v_BxSxHxK)
         return _matmul(y_BxSxHxK.reshape(x_BxSxD.shape), self._matrix("output", d, d))
 
     def _feed_forward(self, x_BxSxD: jax.Array) -> jax.Array:
@@ -252,7 +259,7 @@ def _weight_gradient(x: jax.Array, g: jax.Array) -> jax.Array:
 
 
 @jax.custom_vjp
-def _causal_attention(q_BxSxHxK: jax.Array, k_BxTxHxK: jax.Array, v_BxTxHxK: jax.Array) -> jax.Array:
+def causal_attention(q_BxSxHxK: jax.Array, k_BxTxHxK: jax.Array, v_BxTxHxK: jax.Array) -> jax.Array:
     """softmax(q kᵀ) v over the positions t ≤ s, head by head; q comes scaled. The softmax is float32."""
     return _attention_forward(q_BxSxHxK, k_BxTxHxK, v_BxTxHxK)[0]
 
@@ -286,4 +293,4 @@ def _attention_backward(saved, g_BxSxHxK: jax.Array):
     return dq_BxSxHxK, jnp.transpose(dk_BxHxKxT, (0, 3, 1, 2)), jnp.transpose(dv_BxHxKxT, (0, 3, 1, 2))
 
 
-_causal_attention.defvjp(_attention_forward, _attention_backward)
+causal_attention.defvjp(_attention_forward, _attention_backward)

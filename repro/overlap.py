@@ -92,8 +92,7 @@ def read_schedule(text: str) -> Schedule:
     computations, entry = _computations(text)
     order = computations[entry]
     inner = [i for i, instruction in enumerate(order) if _in_step(instruction)]
-    # A fenced step is one loop of the entry computation: it begins and ends there.
-    forward = [i for i in inner if "/inner/while" in order[i].line or _is_forward(order[i])]
+    forward = [i for i in inner if _is_forward(order[i])]
     if not forward:
         raise ValueError("no instruction of the forward pass in the entry computation")
     transfers = [t for name in computations for t in _transfers(computations, entry, name)]
@@ -121,7 +120,8 @@ def _in_step(instruction: _Instruction) -> bool:
 
 
 def _is_forward(instruction: _Instruction) -> bool:
-    return "jvp(" in instruction.line and "transpose(" not in instruction.line
+    """Of the forward pass, or a loop that holds it: that of a fenced step, of its microbatches."""
+    return (instruction.kind == "while" or "jvp(" in instruction.line) and "transpose(" not in instruction.line
 
 
 def _transfers(computations: _Computations, entry: str, name: str) -> list[Transfer]:

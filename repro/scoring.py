@@ -59,7 +59,7 @@ class Scorer:
         self.model, self.batch = model, batch
         self._mesh = mesh or make_mesh(Resources(data=jax.local_device_count()), jax.local_devices())
         self._params = jax.device_put(params, tree_shardings(self._mesh, params))
-        self._rows = NamedSharding(self._mesh, PartitionSpec(None, (REPLICA, DATA, FSDP)))
+        self._rows = NamedSharding(self._mesh, PartitionSpec(None, (REPLICA, DATA, *FSDP)))
         self._score = jax.jit(lambda *args: _score(*args, model=model, unroll=unroll), out_shardings=self._rows)
 
     def score(

@@ -80,7 +80,7 @@ def train(
     layout = Layout.of(config, resources)
     check_vocabulary(config, tokens)
     # Example i of replica r has one global index, so a device's share of the batch is itself a replica of smaller ones.
-    shares = config.replicas * resources.data * resources.fsdp
+    shares = config.replicas * resources.shares
     batches = Batches(tokens, config.model.seq_len, config.batch, shares, config.seed, repeat=config.repeat_data)
     batches.require(config.steps)
     checkpoints = Checkpoints(folder.checkpoints)
@@ -158,7 +158,7 @@ class _Loop:
             self.stepper.compile(key)
 
     def _tokens(self, step: int) -> jax.Array:
-        config, spread = self.layout.config, self.layout.resources.data * self.layout.resources.fsdp
+        config, spread = self.layout.config, self.layout.resources.shares
         rows = config.batch // config.replicas
         shape = config.replicas, rows, config.model.seq_len + 1
 

@@ -50,7 +50,7 @@ class Validator:
         return self._text.bits_per_byte(loss)
 
     def _rows(self) -> NamedSharding:
-        return NamedSharding(self._layout.mesh, PartitionSpec((REPLICA, DATA, FSDP)))
+        return NamedSharding(self._layout.mesh, PartitionSpec((REPLICA, DATA, *FSDP)))
 
     def _parameters(self, state: TrainState, which: str) -> Any:
         key = "parameters", which

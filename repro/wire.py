@@ -20,7 +20,7 @@ from repro import payload
 from repro.compress import decode, encode
 from repro.config import CodecConfig
 from repro.dropping import drop_key
-from repro.mesh import FSDP, REPLICA, leaf_spec, replicated_leaf_spec
+from repro.mesh import DATA, FSDP, REPLICA, leaf_spec, replicated_leaf_spec, width
 from repro.shapes import LEAVES, is_norm
 
 Rows = dict[str, Any]  # "group/leaf" -> array
@@ -56,7 +56,7 @@ def _local_bytes(shapes: LeafShapes, codec: CodecConfig, fsdp: int) -> tuple[int
 
 def inbox_shape(shapes: LeafShapes, codec: CodecConfig, mesh: Mesh, replicas: int, parts: int) -> tuple[int, int]:
     """Shape of the buffer that collects all replicas' bytes: (M, fsdp * parts * part bytes)."""
-    fsdp = mesh.shape[FSDP]
+    fsdp = width(mesh)
     return replicas, fsdp * parts * part_bytes(shapes, codec, fsdp, parts)
 
 
@@ -95,7 +95,7 @@ def _pack(names: list[str], leaves: tuple[jax.Array, ...], mesh: Mesh) -> jax.Ar
     alone = [flat[n] for n in names if not is_norm(n)]
     shared = [flat[n] for n in names if is_norm(n)]
     if shared:
-        fsdp = mesh.shape[FSDP]
+        fsdp = width(mesh)
         joined = jnp.concatenate(shared, axis=1)
         size = -(-joined.shape[1] // fsdp)
         joined = jnp.pad(joined, ((0, 0), (0, size * fsdp - joined.shape[1])))
@@ -104,13 +104,37 @@ def _pack(names: list[str], leaves: tuple[jax.Array, ...], mesh: Mesh) -> jax.Ar
     return jnp.concatenate(alone, axis=1)
 
 
+def mean_gradients(grads_MxG: Rows, dtype: str, mesh: Mesh) -> Rows:
+    """Mean over axis 1, the data-parallel groups of a replica, as float32.
+
+    Each device gives what it holds as one vector of `dtype` to one all-reduce, so that every gradient travels
+    once a step, whatever it was summed from (the tied embedding has two), and at the width that is counted.
+    """
+    names = sorted(grads_MxG)
+    shapes = {n: grads_MxG[n].shape[2:] for n in names}
+    groups = mesh.shape[DATA]
+
+    def mean(*leaves: jax.Array) -> tuple[jax.Array, ...]:
+        own = tuple(leaf[:, 0].astype(dtype) for leaf in leaves)
+        total = lax.psum(_pack(names, own, mesh), DATA)
+        cut = _cut(total.astype(jnp.float32) / groups, names, shapes, width(mesh))
+        return tuple(cut[n] for n in names)
+
+    specs = {n: leaf_spec(n, len(shapes[n])) for n in names}
+    given = tuple(P(REPLICA, DATA, *specs[n]) for n in names)
+    reduce = jax.shard_map(
+        mean, mesh=mesh, in_specs=given, out_specs=tuple(P(REPLICA, *specs[n]) for n in names), check_vma=False
+    )
+    return dict(zip(names, reduce(*(grads_MxG[n] for n in names)), strict=True))
+
+
 def unpack(inbox: jax.Array, shapes: LeafShapes, codec: CodecConfig, mesh: Mesh, seed: int, taken: jax.Array) -> Rows:
     """All replicas' outer gradients, decoded to float32 (M, ..., C), held by every replica."""
     names = sorted(shapes)
     out_specs = tuple(replicated_leaf_spec(n, len(shapes[n]) + 1) for n in names)
 
     def split(local_inbox: jax.Array, taken: jax.Array) -> tuple[jax.Array, ...]:
-        leaves = _cut(local_inbox, names, shapes, codec, mesh.shape[FSDP])
+        leaves = _cut(local_inbox, names, {n: byte_shape(shapes[n], codec) for n in names}, width(mesh))
         return tuple(_decode(n, leaves[n], shapes[n][-1], codec, seed, taken) for n in names)
 
     whole = jax.shard_map(split, mesh=mesh, in_specs=(INBOX_SPEC, P()), out_specs=out_specs, check_vma=False)
@@ -126,22 +150,22 @@ def _decode(name: str, rows_M: jax.Array, columns: int, codec: CodecConfig, seed
     return jax.vmap(one)(rows_M, jnp.arange(rows_M.shape[0], dtype=jnp.int32))
 
 
-def _cut(vector: jax.Array, names: list[str], shapes: LeafShapes, codec: CodecConfig, fsdp: int) -> Rows:
-    """The inverse of `_pack`, on bytes of all replicas."""
+def _cut(vector: jax.Array, names: list[str], shapes: LeafShapes, fsdp: int) -> Rows:
+    """The inverse of `_pack`, for one or all replicas: leaves of these shapes, cut to what a device holds."""
     replicas, start, leaves = vector.shape[0], 0, {}
     for name in (n for n in names if not is_norm(n)):
-        shape = byte_shape(shapes[name], codec)
+        shape = shapes[name]
         local = (*shape[:-2], shape[-2] // fsdp, shape[-1])
         leaves[name] = vector[:, start : start + math.prod(local)].reshape(replicas, *local)
         start += math.prod(local)
     norms = [n for n in names if is_norm(n)]
     if norms:
-        sizes = [math.prod(byte_shape(shapes[n], codec)) for n in norms]
+        sizes = [math.prod(shapes[n]) for n in norms]
         share = vector[:, start : start - (-sum(sizes) // fsdp)]
         joined = share if fsdp == 1 else lax.all_gather(share, FSDP, axis=1, tiled=True)
         start = 0
         for name, size in zip(norms, sizes, strict=True):
-            leaves[name] = joined[:, start : start + size].reshape(replicas, *byte_shape(shapes[name], codec))
+            leaves[name] = joined[:, start : start + size].reshape(replicas, *shapes[name])
             start += size
     return leaves
 
