@@ -54,6 +54,7 @@ def _compile(args: argparse.Namespace, runs: "tuple[PlannedRun, ...]", placed: "
     from repro.compile import compile_run, topology
     from repro.compile_report import as_json, document
     from repro.programs import Programs, versions
+    from repro.provenance import commit
     from repro.store import write_json
 
     pods = {(p.topology, p.slices): topology(p.topology, p.slices) for p in placed}
@@ -64,7 +65,7 @@ def _compile(args: argparse.Namespace, runs: "tuple[PlannedRun, ...]", placed: "
         print(f"compiling {run.run_id} for {place.slices} x {place.topology}", file=sys.stderr, flush=True)
         on = pods[place.topology, place.slices]
         results.append((run, place, compile_run(run.config, place, on, known)))
-        found = as_json(results, versions())
+        found = as_json(results, {**commit(), "versions": versions()})
         shown = document(f"{args.experiment} at scale {args.scale}, compiled", found)
         write_json(stem.with_suffix(".json"), found)
         stem.with_suffix(".md").write_text(render.markdown(shown))

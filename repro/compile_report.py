@@ -26,11 +26,11 @@ NOTES = (
 )
 
 
-def as_json(results: Sequence[tuple[PlannedRun, Placement, Any]], versions: Mapping[str, str]) -> dict[str, Any]:
-    """All numbers; each program once."""
+def as_json(results: Sequence[tuple[PlannedRun, Placement, Any]], source: Mapping[str, Any]) -> dict[str, Any]:
+    """All numbers, each program once; `source` tells the commit and the versions."""
     programs = {p.key: _program_json(p) for _, _, found in results for p in found.programs}
     return {
-        "versions": dict(versions),
+        **source,
         "programs": programs,
         "runs": [_run_json(run, placed, found) for run, placed, found in results],
     }
@@ -79,6 +79,30 @@ def document(title: str, found: Json) -> Document:
     unfit = Notes("Did not fit", tuple(line for run in runs for line in _unfit(run)))
     sections = tuple(grid for grid in grids if grid.rows)
     return Document(title, lead, (*sections, *([unfit] if unfit.lines else []), Notes("How to read it", NOTES)))
+
+
+def summary(found: Json) -> Grid:
+    """A line a run: where it fits, what it sends and whether that overlaps."""
+    head = ("run", "slices", "placement", "estimate", "compiled", "of HBM", "HLO/payload", "overlaps", "compile s")
+    rows = []
+    for run in (run for run in found["runs"] if run["fits"]):
+        programs = [found["programs"][used["program"]] for used in run["programs"]]
+        largest = max(used["memory"]["total"] for used in run["programs"])
+        beside = [overlap for program in programs for overlap in program["overlaps"]]
+        rows.append(
+            (
+                run["run"],
+                f"{run['slices']} x {run['topology']}",
+                placement(run["resources"]),
+                f"{run['estimate'] / GIB:.2f}",
+                f"{largest / GIB:.2f}",
+                f"{largest / run['usable_bytes']:.0%}",
+                f"{run['bytes']['hlo'] / run['bytes']['payload']:.4f}",
+                f"{sum(beside)} of {len(beside)}",
+                f"{sum(program['seconds'] for program in programs):.0f}",
+            )
+        )
+    return Grid("Memory of one chip in GiB", head, tuple(rows), left=3)
 
 
 def _placements(runs: Sequence[Json]) -> Grid:

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import json
 import math
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from repro.config import RunConfig
 from repro.errors import UserError
@@ -103,11 +103,13 @@ def from_json(kind: type, data: Any, where: str = "config") -> Any:
 def _value(hint: Any, item: Any, where: str) -> Any:
     if dataclasses.is_dataclass(hint):
         return from_json(hint, item, where)  # type: ignore[arg-type]
+    if isinstance(item, list) and get_origin(hint) is tuple:
+        return tuple(_value(get_args(hint)[0], x, where) for x in item)
     inner = [a for a in get_args(hint) if dataclasses.is_dataclass(a)]
     if inner and item is not None:
         return from_json(inner[0], item, where)  # type: ignore[arg-type]
     if isinstance(item, list):
-        return tuple(_value(get_args(hint)[0], x, where) for x in item) if get_args(hint) else tuple(item)
+        return tuple(item)
     wanted = {int: int, float: (int, float), str: str, bool: bool}.get(hint)
     if wanted is not None and (not isinstance(item, wanted) or (isinstance(item, bool) and hint is not bool)):
         raise UserError(f"{where}={item!r} is not a {hint.__name__}: give it a value of that type.")

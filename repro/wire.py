@@ -116,7 +116,9 @@ def mean_gradients(grads_MxG: Rows, dtype: str, mesh: Mesh) -> Rows:
 
     def mean(*leaves: jax.Array) -> tuple[jax.Array, ...]:
         own = tuple(leaf[:, 0].astype(dtype) for leaf in leaves)
-        total = lax.psum(_pack(names, own, mesh), DATA)
+        vector = _pack(names, own, mesh)
+        # Flat: of an array [1, n] of 16-bit values TPUs send as much padding again.
+        total = lax.psum(vector.reshape(-1), DATA).reshape(vector.shape)
         cut = _cut(total.astype(jnp.float32) / groups, names, shapes, width(mesh))
         return tuple(cut[n] for n in names)
 

@@ -16,8 +16,10 @@ ROOT = Path(__file__).parents[1]
 HEAVY = {
     "repro.attempt",
     "repro.checkpoint",
+    "repro.attention",
     "repro.compile",
-    "repro.compile_report",
+    "repro.inner",
+    "repro.programs",
     "repro.compress",
     "repro.diloco",
     "repro.dropping",
