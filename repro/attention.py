@@ -2,7 +2,8 @@
 
 `repro.model` has the plain form. `flash` is the TPU kernel that ships with JAX (Pallas): scores stay in the chip's
 fast memory, block by block, where the plain form writes an array of S × S for each head. A kernel is opaque to
-XLA's partitioner, so each device is given its own sequences and heads.
+XLA's partitioner, so each device is given its own sequences and heads. It is computed again in the backward pass:
+what it would keep has heads of 64 along the last axis, which TPUs fill up to 128, and so costs more than the scores do.
 """
 
 from functools import partial
@@ -23,16 +24,26 @@ def attention_for(kernel: str, mesh: Mesh, rows: tuple[str, ...]) -> Attention:
 
     `kernel` is "xla" or "flash". Queries come scaled; sequences are whole in what a device computes.
     """
-    spec = P(rows, None, SEQUENCE, None)
     if kernel == "flash":
-        return jax.shard_map(flash, mesh=mesh, in_specs=(spec,) * 3, out_specs=spec, check_vma=False)
+        return partial(_by_devices, mesh, P(rows, None, SEQUENCE))
     if mesh.shape[SEQUENCE] == 1:
         return causal_attention
-    return partial(_by_heads, NamedSharding(mesh, spec))
+    return partial(_by_heads, NamedSharding(mesh, P(rows, None, SEQUENCE, None)))
 
 
 def _by_heads(heads: NamedSharding, *qkv: jax.Array) -> jax.Array:
     return causal_attention(*(jax.lax.with_sharding_constraint(x, heads) for x in qkv))
+
+
+def _by_devices(mesh: Mesh, spec: P, *qkv_BxSxHxK: jax.Array) -> jax.Array:
+    shape = qkv_BxSxHxK[0].shape
+
+    def own(*qkv_BxSxD: jax.Array) -> jax.Array:
+        q, k, v = (x.reshape(*x.shape[:2], -1, shape[-1]) for x in qkv_BxSxD)
+        return flash(q, k, v).reshape(qkv_BxSxD[0].shape)
+
+    attend = jax.checkpoint(jax.shard_map(own, mesh=mesh, in_specs=(spec,) * 3, out_specs=spec, check_vma=False))
+    return attend(*(x.reshape(*shape[:2], -1) for x in qkv_BxSxHxK)).reshape(shape)
 
 
 def flash(q_BxSxHxK: jax.Array, k_BxSxHxK: jax.Array, v_BxSxHxK: jax.Array) -> jax.Array:

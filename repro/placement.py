@@ -21,7 +21,7 @@ FILL = 0.85  # of the memory that the compiler may give out, by the estimate
 SEQUENCE_PARTS = (1, 2, 4)
 # Two numbers fitted to compiled programs of 35M and 1B (docs/compile.md shows estimates beside sizes): arrays that a
 # layer keeps, in bfloat16 streams [B, S, d] (its norms keep float32), and bytes a logit with all of its gradient.
-LAYER_ARRAYS, LOGIT_BYTES = 40, 16
+LAYER_ARRAYS, LOGIT_BYTES = 40, 12
 
 
 @dataclass(frozen=True)
