@@ -10,6 +10,8 @@ PY := $(VENV)/bin/python
 digest = $(shell cat requirements/$(1).txt requirements/install.sh | sha256sum | cut -c1-12)
 RUN_ENV := $(VENV)/.run-$(call digest,run)
 TEST_ENV := $(VENV)/.test-$(call digest,test)
+XPK_VENV := .venv-xpk
+XPK_ENV := $(XPK_VENV)/.xpk-$(call digest,xpk)
 WHERE := --scale $(SCALE) --seeds $(SEEDS) --root $(ROOT)
 EVALUATION := $(if $(EVAL),--eval $(EVAL))
 unexport PYTHONDONTWRITEBYTECODE
@@ -68,6 +70,18 @@ compile-paper: $(TEST_ENV)  ## a night: every run of the paper compiled for TPU 
 %-plan: $(RUN_ENV)  ## the runs of an experiment without running them (SCALE, SEEDS)
 	@$(PY) -m repro plan $* --scale $(SCALE) --seeds $(SEEDS)
 
+.PHONY: xpk test-launch
+
+%-launch: $(RUN_ENV)  ## the runs of an experiment on TPU pods, as launch.toml says (SCALE; DRY_RUN=1: manifests only)
+	@test ! -e launch.toml || $(MAKE) -s xpk
+	@$(PY) -m repro launch $* --engine xpk --scale $(SCALE) --seeds $(SEEDS) --out $(OUT)/launch $(if $(DRY_RUN),--dry-run)
+
+xpk: $(XPK_ENV)  ## xpk, which launches on TPU pods, in an environment of its own
+
+$(XPK_ENV):
+	@requirements/install.sh $(XPK_VENV) requirements/xpk.txt
+	@rm -f $(XPK_VENV)/.xpk-*; touch $@
+
 test: $(TEST_ENV)  ## all tests but the slow ones, and the linters
 	@$(VENV)/bin/ruff check -q . && $(VENV)/bin/ruff format -q --check .
 	@$(PY) -m pytest -n 2 --dist worksteal -m "not slow"
@@ -77,6 +91,9 @@ test-fast: $(TEST_ENV)  ## the tests without compiled programs
 
 test-slow: $(TEST_ENV)  ## the larger drawn grids and long kills
 	@$(PY) -m pytest -n 2 --dist worksteal -m slow
+
+test-launch: $(TEST_ENV) $(XPK_ENV)  ## the manifests rendered again by xpk, against tests/golden/launch
+	@$(PY) -m pytest -n 2 -m slow tests/test_launch_manifests.py
 
 lint: $(TEST_ENV)  ## ruff and basedpyright
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/basedpyright

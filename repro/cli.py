@@ -75,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     _add(commands, "prepare", _prepare, "make the token shards of a corpus", _prepare_arguments)
     _add_sweep(commands)
     _add_train(commands)
+    _add_launch(commands)
     _add(commands, "build", _build, "tables and figures from finished runs", _build_arguments)
     _add(commands, "collect", _collect, "keep finished results in data/results, to be committed", _collect_arguments)
     _add(commands, "diff", _diff, "why two runs have different ids", _diff_arguments)
@@ -113,6 +114,13 @@ def _add_train(commands: "argparse._SubParsersAction") -> None:
 
     text = "train one run from its config.json, in one process or several"
     _add(commands, "train", train_cli.main, text, train_cli.add_arguments)
+
+
+def _add_launch(commands: "argparse._SubParsersAction") -> None:
+    from repro.launch import command
+
+    text = "the runs of an experiment, on this machine or as jobs on TPU pods"
+    _add(commands, "launch", command.main, text, command.add_arguments)
 
 
 def _add_simulate(commands: "argparse._SubParsersAction") -> None:

@@ -13,8 +13,10 @@ from typing import Any
 from repro.claims import LEASE_S, Claim, ClaimLost, Watch, take
 from repro.config import RunConfig
 from repro.errors import UserError
+from repro.experiment import expand, load
 from repro.files import place
 from repro.identity import from_json, run_id
+from repro.resource_flags import MESH, add_flags, asked
 from repro.resources import Resources, local_resources
 from repro.store import RunFolder, open_folder, read_json
 from repro.worker import EXIT_INTERRUPTED, Stop, explain, record_failure, tell
@@ -24,16 +26,17 @@ REPORT_SECONDS = 10.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("config", type=Path, help="a config.json, as in every run folder")
+    parser.add_argument("config", type=Path, help="a config.json, as in every run folder; or a run's id, see below")
     parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
     parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens and compiled programs")
     parser.add_argument("--checkpoint-every", type=int, help="steps between checkpoints (default: eight a run)")
     text = f"without a sign of another process, seconds until its run is taken over (default {LEASE_S:g})"
     parser.add_argument("--takeover-after", type=float, default=LEASE_S, metavar="SECONDS", help=text)
-    mesh = parser.add_argument_group("placement over all processes (default: a device a replica)")
-    for axis, text in (("replica", "M or a divisor of it"), ("data", "batch split"), ("fsdp", "parameters sharded")):
-        mesh.add_argument(f"--{axis}", type=int, help=f"mesh extent: {text}")
-    mesh.add_argument("--scan", action="store_true", help="layers in a loop: compiles faster")
+    of = parser.add_argument_group("a run by its id, for pods, which have the code but no folder")
+    of.add_argument("--experiment", help="of which CONFIG is a run's id")
+    of.add_argument("--scale", default="mini", help="paper, mini (default) or smoke")
+    of.add_argument("--seeds", type=int, default=1, help="seeds 0 .. N-1 (default 1)")
+    add_flags(parser.add_argument_group("placement over all processes (default: a device a replica)"))
     group = parser.add_argument_group("processes")
     group.add_argument("--cluster", action="store_true", help="as JAX finds them: Slurm, Kubernetes, TPU pods")
     group.add_argument("--coordinator", metavar="HOST:PORT", help="of process 0")
@@ -44,10 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Train; 42 when asked to stop, with everything saved. Process 0 claims the run and decides for the others."""
+    config, stop = _config(args), Stop()  # a wrong one is told before seconds of imports
     from repro.processes import Cluster, any_of, from_first, is_first, join
     from repro.train import Interrupted
 
-    config, stop = _config(args.config), Stop()
     _keep_programs(args.cache)
     join(Cluster(args.cluster, args.coordinator, args.processes, args.process, args.devices))
     claim = _claim(open_folder(args.root, config), args.takeover_after) if is_first() else None
@@ -108,21 +111,31 @@ def _train(args: argparse.Namespace, config: RunConfig, folder: RunFolder, stop:
     attempt(config, _resources(args, config), folder, args.cache, report, stop, pace, claim)
 
 
-def _config(path: Path) -> RunConfig:
-    value = read_json(path)
+def _config(args: argparse.Namespace) -> RunConfig:
+    if args.experiment is not None:
+        return _run_of(args)
+    value = read_json(args.config)
     if value is None:
-        raise UserError(f"no config in {path}: give the config.json of a run.")
+        raise UserError(f"no config in {args.config}: give the config.json of a run.")
     return from_json(RunConfig, value)
+
+
+def _run_of(args: argparse.Namespace) -> RunConfig:
+    for run in expand(load(args.experiment), args.scale, args.seeds):
+        if run.run_id == str(args.config):
+            return run.config
+    raise UserError(
+        f"{args.experiment} at scale {args.scale} has no run {args.config} with seeds below {args.seeds}: "
+        "see its plan; what launched it may be another version of this code."
+    )
 
 
 def _resources(args: argparse.Namespace, config: RunConfig) -> Resources:
     import jax
 
-    asked = {axis: getattr(args, axis) for axis in ("replica", "data", "fsdp") if getattr(args, axis) is not None}
-    if any(extent < 1 for extent in asked.values()):
-        raise UserError(f"a mesh of {asked}: every extent is 1 or more.")
-    base = Resources(**asked) if asked else local_resources(config, jax.device_count())
-    return replace(base, unroll=not args.scan)
+    given = asked(args)
+    base = Resources() if given.keys() & set(MESH) else local_resources(config, jax.device_count())
+    return replace(base, **given)
 
 
 def _keep_programs(cache: Path) -> None:

@@ -1,0 +1,59 @@
+"""xpk as a subprocess: it lives in its own environment, as it pins old packages. No JAX."""
+
+import os
+import subprocess
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from repro.errors import UserError
+
+LEFT_ALONE = "already exists, XPK will not create this workload"
+
+
+def require(xpk: str) -> str:
+    """The absolute path of xpk; UserError with the command that installs it."""
+    path = Path(xpk).expanduser().absolute()
+    if not os.access(path, os.X_OK):
+        raise UserError(f"xpk isn't at {xpk}: `make xpk` installs it there, or name another with --xpk.")
+    return str(path)
+
+
+def render(xpk: str, jobs: Iterable[tuple[Sequence[str], Path]]) -> None:
+    """Each job's complete manifest, offline and side by side: (xpk's arguments, file). UserError with xpk's reason."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for _ in pool.map(lambda job: _render(xpk, *job), jobs):
+            pass
+
+
+def _render(xpk: str, arguments: Sequence[str], path: Path) -> None:
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    dry = ["--dry-run", "--skip-validation", "--output-manifest-file", str(part.absolute())]
+    # xpk would report its use over the network.
+    done = _call([xpk, *arguments, *dry], {"TELEMETRY_ENABLED": "false"})
+    if done.returncode or not part.is_file():
+        raise UserError(f"xpk rendered no manifest for {path.stem} ({_reason(done)}).")
+    part.replace(path)
+
+
+def create(xpk: str, arguments: Sequence[str]) -> bool:
+    """Create a workload; False, with nothing done, where one of its name is there. UserError with xpk's reason."""
+    done = _call([xpk, *arguments], {})
+    if done.returncode == 0:
+        return True
+    if LEFT_ALONE in done.stdout:
+        return False
+    raise UserError(f"xpk created no workload ({_reason(done)}): mend it and launch again; what runs is left alone.")
+
+
+def _call(command: Sequence[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Every question that xpk asks ("overwrite it?") is answered with no."""
+    return subprocess.run(
+        command, input="n\n", capture_output=True, text=True, env={**os.environ, **environment}, check=False
+    )
+
+
+def _reason(done: subprocess.CompletedProcess[str]) -> str:
+    lines = [line.removeprefix("[XPK] ") for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(("XPK failed", "XPK Done", "Exiting XPK"))]
+    return f"exit code {done.returncode}: {told[-1] if told else 'it said nothing'}"

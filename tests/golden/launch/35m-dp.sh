@@ -1,0 +1,17 @@
+xpk workload create \
+  --workload r-35m-dp-s0-7a0633d6 \
+  --project my-project \
+  --zone us-west4-a \
+  --cluster diloco \
+  --tpu-type v5litepod-2x4 \
+  --num-slices 2 \
+  --docker-image us-docker.pkg.dev/my-project/repro/train:1 \
+  --command 'exec python -m repro train 35m-dp-s0-7a0633d6 --experiment table5 --scale paper --seeds 1 --root gs://my-bucket/runs --cache /tokens --cluster --replica 1 --data 2 --fsdp 8 --scan --fence --attention flash' \
+  --priority medium \
+  --max-restarts 1000 \
+  --termination-grace-period-seconds 120 \
+  --ttl-seconds-after-finished 3600 \
+  --env JAX_PLATFORMS=tpu,cpu \
+  --env JAX_COMPILATION_CACHE_DIR=gs://my-bucket/xla \
+  --storage tokens \
+  --on-demand
