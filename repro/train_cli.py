@@ -13,7 +13,7 @@ from typing import Any
 from repro.claims import LEASE_S, Claim, ClaimLost, Watch, take
 from repro.config import RunConfig
 from repro.errors import UserError
-from repro.experiment import expand, load
+from repro.experiment import expand, trained
 from repro.files import place
 from repro.identity import from_json, run_id
 from repro.resource_flags import MESH, add_flags, asked
@@ -121,9 +121,10 @@ def _config(args: argparse.Namespace) -> RunConfig:
 
 
 def _run_of(args: argparse.Namespace) -> RunConfig:
-    for run in expand(load(args.experiment), args.scale, args.seeds):
-        if run.run_id == str(args.config):
-            return run.config
+    for experiment in trained(args.experiment):
+        for run in expand(experiment, args.scale, args.seeds):
+            if run.run_id == str(args.config):
+                return run.config
     raise UserError(
         f"{args.experiment} at scale {args.scale} has no run {args.config} with seeds below {args.seeds}: "
         "see its plan; what launched it may be another version of this code."

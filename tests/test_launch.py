@@ -20,8 +20,8 @@ import launch_rig
 import pytest
 import yaml
 
-from repro import cli
-from repro.experiment import PlannedRun, expand, load, names, unique
+from repro import cli, files
+from repro.experiment import PlannedRun, expand, load, names, trained, unique
 from repro.launch import command
 from repro.launch.jobs import NAME_LIMIT, Job, job_for, train_command, xpk_arguments
 from repro.launch.settings import EXAMPLE, Settings, read_settings
@@ -50,6 +50,12 @@ def test_command_lines_are_the_golden_ones(case: str) -> None:
     if os.environ.get("UPDATE_GOLDEN") == "1":
         path.write_text(command_line(case))
     assert command_line(case) == path.read_text(), "if that is meant: make test-launch UPDATE_GOLDEN=1"
+
+
+@pytest.fixture(autouse=True)
+def bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths in buckets may be named; nothing here opens one."""
+    monkeypatch.setattr(files, "_bucket", lambda: None)
 
 
 def manifest(case: str) -> dict[str, Any]:
@@ -141,8 +147,7 @@ def test_a_pods_shell_gives_the_signal_to_python_and_its_exit_code_back(tmp_path
 
 
 def every_run() -> list[PlannedRun]:
-    specs = [load(name) for name in names()]
-    return [run for spec in specs if not getattr(spec, "derived", True) for run in unique(expand(spec, "paper"))]
+    return [run for spec in trained("all") for run in expand(spec, "paper")]
 
 
 def test_workload_names_are_xpks_and_one_to_one() -> None:

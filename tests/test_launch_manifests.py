@@ -1,6 +1,9 @@
 """The golden manifests rendered again by xpk itself, byte for byte: `make test-launch` (xpk has an environment)."""
 
+import json
 import os
+import shlex
+import subprocess
 from pathlib import Path
 
 import launch_rig
@@ -25,3 +28,46 @@ def test_xpk_renders_the_golden_manifests(tmp_path: Path) -> None:
         if os.environ.get("UPDATE_GOLDEN") == "1":
             golden.write_bytes(path.read_bytes())
         assert path.read_bytes() == golden.read_bytes()
+
+
+PARSE = """
+import argparse, json, sys
+from xpk.parser.core import set_parser
+parser = argparse.ArgumentParser(prog="xpk")
+set_parser(parser=parser)
+for words in json.loads(sys.argv[1]):
+    parser.parse_args(words)
+"""
+
+
+def test_xpk_takes_the_commands_of_the_page() -> None:
+    lines = [shlex.split(line) for line in (ROOT / "docs" / "pod.md").read_text().splitlines() if "/bin/xpk" in line]
+    lines = [words[1:] for words in lines if words[0] == ".venv-xpk/bin/xpk"]
+    assert len(lines) >= 4
+    python = str(XPK.with_name("python"))
+    done = subprocess.run([python, "-c", PARSE, json.dumps(lines)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_manifests_pods_are_what_the_kubernetes_client_knows() -> None:
+    """Each job template has no field that kubernetes' own client would drop, and none of another type."""
+    python = str(XPK.with_name("python"))
+    paths = [str(path) for path in sorted(launch_rig.GOLDEN.glob("*.yaml"))]
+    done = subprocess.run([python, "-c", KNOWN, *paths], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+KNOWN = """
+import json, sys, types, yaml
+from kubernetes import client
+api = client.ApiClient()
+def bare(value):
+    if isinstance(value, dict):
+        return {k: bare(v) for k, v in value.items() if v is not None and v != []}
+    return [bare(v) for v in value] if isinstance(value, list) else value
+for path in sys.argv[1:]:
+    for job in yaml.safe_load(open(path))["spec"]["replicatedJobs"]:
+        template = {"spec": job["template"]["spec"]}
+        found = api.deserialize(types.SimpleNamespace(data=json.dumps(template)), "V1JobTemplateSpec")
+        assert bare(api.sanitize_for_serialization(found)) == bare(template), path
+"""

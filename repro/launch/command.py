@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from repro import sweep_cli
 
     add = parser.add_argument
-    add("experiment", help="a module of experiments/, such as table5")
+    add("experiment", help="a module of experiments/, such as table5, or all")
     add("--engine", choices=ENGINES, default="local", help="local (default): as `run`; xpk: TPU pods (docs/pod.md)")
     add("--scale", default="mini", help="paper, mini (default) or smoke")
     add("--seeds", type=int, default=1, help="seeds 0 .. N-1 (default 1)")
@@ -83,12 +83,9 @@ def _flags(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _runs(args: argparse.Namespace) -> tuple[PlannedRun, ...]:
-    from repro.experiment import expand, load, unique
+    from repro.experiment import expand, trained, unique
 
-    experiment = load(args.experiment)
-    if getattr(experiment, "derived", True) or not experiment.rows:
-        raise UserError(f"{args.experiment} has nothing to train: `make {args.experiment}` or `build` shows it.")
-    runs = unique(expand(experiment, args.scale, args.seeds))
+    runs = unique(run for e in trained(args.experiment) for run in expand(e, args.scale, args.seeds))
     for name in args.run or ():
         if not any(run.run_id.startswith(name) for run in runs):
             raise UserError(f"no run of {args.experiment} at scale {args.scale} begins with {name!r}: see its plan.")
