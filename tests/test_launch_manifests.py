@@ -61,10 +61,13 @@ KNOWN = """
 import json, sys, types, yaml
 from kubernetes import client
 api = client.ApiClient()
-def bare(value):
-    if isinstance(value, dict):
-        return {k: bare(v) for k, v in value.items() if v is not None and v != []}
-    return [bare(v) for v in value] if isinstance(value, list) else value
+def bare(value, quantity=False):
+    if isinstance(value, dict):  # a quantity is a number or its text
+        kept = {k: bare(v, k == "limits") for k, v in value.items() if v is not None and v != []}
+        return {k: str(v) for k, v in kept.items()} if quantity else kept
+    if isinstance(value, list):
+        return [bare(v) for v in value]
+    return value
 for path in sys.argv[1:]:
     for job in yaml.safe_load(open(path))["spec"]["replicatedJobs"]:
         template = {"spec": job["template"]["spec"]}
