@@ -17,7 +17,7 @@ EVALUATION := $(if $(EVAL),--eval $(EVAL))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help env paper paper-plan compile-paper table5 table2 table4 figures-simulated accounts inconsistencies tuning test test-fast test-slow lint bench clean
+.PHONY: help env paper paper-plan compile-paper table5 table2 table4 figures-simulated accounts inconsistencies claims tuning test test-fast test-slow lint bench clean
 
 help:  ## this list
 	@sed -nE 's/^([a-z0-9%-]+):.*## (.*)$$/  \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -66,6 +66,9 @@ inconsistencies: $(RUN_ENV)  ## where the paper disagrees with itself, each with
 
 compile-paper: $(TEST_ENV)  ## a night: every run of the paper compiled for TPU slices by the rule (EXPERIMENT=table5: only its runs)
 	@$(PY) -m repro compile $(or $(EXPERIMENT),all) --out $(OUT)
+
+claims: $(RUN_ENV)  ## where each statement of the paper stands: calculated, and decided from the runs there are (SEEDS)
+	@$(PY) -m repro build $@ $(WHERE) --out $(OUT)
 
 %-plan: $(RUN_ENV)  ## the runs of an experiment without running them (SCALE, SEEDS)
 	@$(PY) -m repro plan $* --scale $(SCALE) --seeds $(SEEDS)

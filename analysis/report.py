@@ -39,7 +39,12 @@ def build(
     if name == "all":
         built = [build(item.name, scale, seeds, root, out, eval_set, own=own) for item in trained("all")]
         built += [make(out) for make in COMPUTED.values()]
+        built.append(build("claims", scale, seeds, root, out, own=own))
         return "\n\n".join(built)
+    if name == "claims":
+        from analysis.claims.board import build_claims  # the simulator, which no table of runs needs
+
+        return build_claims(seeds, root, out, own=own)
     experiment = load(name)
     if not isinstance(experiment, Experiment):
         raise UserError(f"{name} has no table: `make figures-simulated` draws what is simulated.")

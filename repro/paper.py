@@ -19,6 +19,7 @@ from repro.errors import UserError
 PAPER_DATA = Path(__file__).resolve().parents[1] / "data" / "paper"
 FIELDS = ("row", "column", "text", "value", "rule", "where")
 RULES = ("rounded", "truncated")
+CLAIMS = "claims"  # a file of statements, not of cells: `analysis.claims`
 MISSING = "-"  # how the paper prints a cell without a number
 
 # The arrows in the heads of Tables 1, 5, 6 and 7. Other columns have no good direction.
@@ -63,7 +64,7 @@ class Claim:
 
 def items() -> tuple[str, ...]:
     """The tables and figures with published numbers."""
-    return tuple(sorted(path.stem for path in PAPER_DATA.glob("*.csv")))
+    return tuple(sorted(path.stem for path in PAPER_DATA.glob("*.csv") if path.stem != CLAIMS))
 
 
 def load(item: str) -> tuple[Published, ...]:

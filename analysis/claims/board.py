@@ -1,0 +1,163 @@
+"""The scoreboard: every statement with its findings, decided by the function that stands under its id."""
+
+import csv
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis import render
+from analysis.claims import ablations, accounts, scaling, similarity, simulated, undecided
+from analysis.claims.evidence import Evidence, View, gather
+from analysis.claims.judging import VERDICTS, Finding
+from analysis.claims.listed import Statement, statements
+from analysis.render import Document, Grid, Notes
+from repro.store import write_bytes
+
+FROM_RUNS: Mapping[str, Callable[[View], Finding]] = scaling.CLAIMS | ablations.CLAIMS | similarity.CLAIMS
+COMPUTED: Mapping[str, Callable[[], Finding]] = simulated.CLAIMS | accounts.CLAIMS | undecided.CLAIMS
+COLUMNS = (
+    "id",
+    "statement",
+    "place",
+    "by",
+    "paper tolerance",
+    "face",
+    "verdict",
+    "ours",
+    "tolerance",
+    "origin",
+    "runs",
+)
+CALCULATED, PAPER, MINI = "calculated", "paper runs", "mini runs"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A statement and what each kind of evidence says of it, by kind."""
+
+    statement: Statement
+    findings: Mapping[str, Finding]
+
+
+def decide(statement: Statement, evidence: Evidence) -> Decision:
+    """One statement. KeyError where no function stands under its id."""
+    if statement.by != "runs":
+        return Decision(statement, {CALCULATED: COMPUTED[statement.id]()})
+    judge = FROM_RUNS[statement.id]
+    return Decision(statement, {PAPER: judge(evidence.paper), MINI: judge(evidence.mini)})
+
+
+def decide_all(evidence: Evidence) -> tuple[Decision, ...]:
+    """Every statement, in the order of the paper."""
+    return tuple(decide(statement, evidence) for statement in statements())
+
+
+def counts(decisions: tuple[Decision, ...], *kinds: str) -> dict[str, int]:
+    """How many findings of these kinds have each verdict, in the order of `VERDICTS`; none that has none."""
+    found = [d.findings[kind].verdict for d in decisions for kind in kinds if kind in d.findings]
+    return {verdict: found.count(verdict) for verdict in VERDICTS if verdict in found}
+
+
+def document(decisions: tuple[Decision, ...], terminal: bool = False) -> Document:
+    """Counts first, then every statement; `terminal` leaves the sentences to the files."""
+    calculated = tuple(d for d in decisions if CALCULATED in d.findings)
+    trained = tuple(d for d in decisions if PAPER in d.findings)
+    grids = (_listed(decisions),) if terminal else (_calculated(calculated), _trained(trained))
+    notes = () if terminal else (Notes("What the words mean", LEGEND),)
+    lead = (
+        f"{len(decisions)} statements of the paper's text and captions: {len(calculated)} are calculated, "
+        f"{len(trained)} need training, at paper scale and as a shape in miniature.",
+    )
+    return Document("Where each statement of the paper stands", lead, (_counted(decisions), *grids, *notes))
+
+
+LEGEND = (
+    "Reproduced, deviates: what we compute or train at paper scale, two-sided. A miniature's shape agrees, disagrees "
+    "or is undecided, and never gets a verdict on the paper's number.",
+    "Undecided: the difference (paired over seeds) is within two standard errors of its edge, or there is one seed and "
+    "no known spread.",
+    "Origin of a tolerance: seed spread, binomial error of the questions, rounding of the printed digits, a bin of the "
+    "simulator's grid, stated in the text; our reading where the paper uses a word such as similar, chosen here.",
+)
+
+
+def csv_text(decisions: tuple[Decision, ...]) -> str:
+    """A line for each statement and kind of evidence."""
+    lines = io.StringIO()
+    out = csv.writer(lines, lineterminator="\n")
+    out.writerow((*COLUMNS, "sentence"))
+    for d in decisions:
+        s = d.statement
+        by = " ".join((s.by, *s.experiments))
+        for kind, f in d.findings.items():
+            numbers = "; ".join(n.text for n in f.ours)
+            told = (kind, f.verdict, numbers, f.tolerance, f.origin, " ".join(f.runs), f.sentence)
+            out.writerow((s.id, s.text, s.place, by, s.allowed, *told))
+    return lines.getvalue()
+
+
+def build_claims(seeds: int, root: Path, out: Path, *, own: bool = True) -> str:
+    """Write claims.{md,csv,html,txt} under `out` from the run folders under `root`; the text to print."""
+    decisions = decide_all(gather(seeds, root, own=own))
+    full, terminal = document(decisions), render.text(document(decisions, terminal=True))
+    files = {".md": render.markdown(full), ".html": render.page(full), ".csv": csv_text(decisions)}
+    for suffix, content in (files | {".txt": terminal + "\n"}).items():
+        write_bytes(out / f"claims{suffix}", content.encode())
+    return f"{terminal}\n\nWritten to {out}: claims.md, claims.html, claims.csv, which give numbers and reasons."
+
+
+def _counted(decisions: tuple[Decision, ...]) -> Grid:
+    kinds = {"calculated": (CALCULATED,), "at paper scale": (PAPER,), "in miniature": (MINI,)}
+    found = [(name, verdict, n) for name, ks in kinds.items() for verdict, n in counts(decisions, *ks).items()]
+    rows = tuple((verdict, name, str(n)) for name, verdict, n in found)
+    return Grid("Verdicts", ("Verdict", "Evidence", "Statements"), rows, left=2)
+
+
+def _listed(decisions: tuple[Decision, ...]) -> Grid:
+    """One short line each, for a terminal."""
+    rows = []
+    for d in decisions:
+        by = " ".join((d.statement.by, *d.statement.experiments))
+        first = d.findings.get(CALCULATED) or d.findings[PAPER]
+        mini = d.findings[MINI].verdict if MINI in d.findings else ""
+        rows.append((d.statement.id, by, first.verdict, mini))
+    return Grid("", ("Statement", "Decided by", "Verdict", "In miniature"), tuple(rows), left=4)
+
+
+def _calculated(decisions: tuple[Decision, ...]) -> Grid:
+    head = ("Statement", "Place", "Decided by", "Verdict", "Ours", "Tolerance", "Told by")
+    rows = []
+    for d in decisions:
+        s, f = d.statement, d.findings[CALCULATED]
+        rows.append((s.text, s.place, s.by, f.verdict, _numbers(f), _tolerance(f), f.sentence))
+    return Grid("Calculated: simulator, accounts, the paper's own cells", head, tuple(rows), left=len(head))
+
+
+def _trained(decisions: tuple[Decision, ...]) -> Grid:
+    head = (
+        "Statement",
+        "Place",
+        "Runs of",
+        "At paper scale",
+        "In miniature",
+        "Ours",
+        "Tolerance",
+        "Told by",
+        "Run ids",
+    )
+    rows = []
+    for d in decisions:
+        s, paper, mini = d.statement, d.findings[PAPER], d.findings[MINI]
+        shown = paper if paper.ours else mini
+        said = (paper.verdict, mini.verdict, _numbers(shown), _tolerance(shown), shown.sentence)
+        rows.append((s.text, s.place, " ".join(s.experiments), *said, " ".join((*paper.runs, *mini.runs))))
+    return Grid("Trained: at paper scale and in miniature", head, tuple(rows), left=len(head))
+
+
+def _numbers(finding: Finding) -> str:
+    return "; ".join(number.text for number in finding.ours)
+
+
+def _tolerance(finding: Finding) -> str:
+    return f"{finding.tolerance} ({finding.origin})" if finding.tolerance else ""

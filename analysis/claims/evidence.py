@@ -1,0 +1,131 @@
+"""What the claims are decided from: the results of every experiment, at paper scale and in miniature.
+
+A view holds one scale and never sees the other. Standard library only.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from analysis.claims.listed import statements
+from repro.archive import archive_path, filled
+from repro.experiment import expand, load
+from repro.paper import paired_differences
+from repro.results import Result, collect
+
+BySeed = Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Standard deviation of one paired difference between two methods at a size, and where it is known from."""
+
+    value: float
+    experiments: tuple[str, ...]
+    seeds: int
+
+    @property
+    def sentence(self) -> str:
+        """Where it comes from."""
+        return (
+            f"one seed: the spread of a paired difference, {self.value:.4f}, is that of {', '.join(self.experiments)}"
+        )
+
+
+@dataclass(frozen=True)
+class View:
+    """All results of one scale, by experiment, in the order in which they were planned."""
+
+    scale: str
+    results: Mapping[str, tuple[Result, ...]]
+
+    def row(self, experiment: str, row: str) -> tuple[Result, ...]:
+        """The runs of a row by ascending seed; () where the row has no counterpart at this scale."""
+        return self._rows.get((experiment, row), ())
+
+    def rows(self, experiment: str) -> Mapping[str, tuple[Result, ...]]:
+        """Every row of an experiment."""
+        return {row: found for (name, row), found in self._rows.items() if name == experiment}
+
+    def losses(self, experiment: str, row: str) -> BySeed:
+        """Validation loss by seed of the parameters that the row evaluates; finished runs only."""
+        return {r.run.config.seed: r.loss for r in self.row(experiment, row) if r.loss is not None}
+
+    def sizes(self, experiment: str) -> tuple[str, ...]:
+        """The first label of every row, the paper's: its sizes, in table order."""
+        return tuple(dict.fromkeys(row.split(" | ")[0] for row in self.rows(experiment)))
+
+    def spread(self, size: str) -> Spread | None:
+        """Pooled over all pairs of rows at this size (ours) that share two seeds or more; None without any."""
+        return self._spreads.get(size)
+
+    @cached_property
+    def _rows(self) -> dict[tuple[str, str], tuple[Result, ...]]:
+        found: dict[tuple[str, str], tuple[Result, ...]] = {}
+        for experiment, results in self.results.items():
+            for result in sorted(results, key=lambda r: r.run.config.seed):
+                key = experiment, result.run.paper_row
+                found[key] = (*found.get(key, ()), result)
+        return found
+
+    @cached_property
+    def _spreads(self) -> dict[str, Spread]:
+        sizes = {r.run.config.model.size for results in self.results.values() for r in results}
+        return {size: spread for size in sizes if (spread := _pooled(list(self._paired(size)))) is not None}
+
+    def _paired(self, size: str) -> Iterator[tuple[str, tuple[float, ...]]]:
+        """(experiment, paired differences from its first row) for every other row of runs of its own."""
+        for experiment in self.results:
+            rows = [
+                (found[0].run.run_id, self.losses(experiment, row))
+                for row, found in self.rows(experiment).items()
+                if found[0].run.config.model.size == size
+            ]
+            yield from (
+                (experiment, paired_differences(losses, rows[0][1])) for run, losses in rows[1:] if run != rows[0][0]
+            )
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Both scales."""
+
+    paper: View
+    mini: View
+
+
+def gather(seeds: int, root: Path, *, own: bool = True) -> Evidence:
+    """From the run folders under `root`, as planned with `seeds` seeds.
+
+    Without `own`, runs that aren't finished there are filled from the collected results.
+    """
+    return Evidence(*(View(scale, _collected(scale, seeds, root, own)) for scale in ("paper", "mini")))
+
+
+def experiments() -> tuple[str, ...]:
+    """Every experiment whose runs decide a statement."""
+    return tuple(sorted({name for statement in statements() for name in statement.experiments}))
+
+
+def _collected(scale: str, seeds: int, root: Path, own: bool) -> dict[str, tuple[Result, ...]]:
+    found: dict[str, tuple[Result, ...]] = {}
+    for experiment in map(load, experiments()):
+        found[experiment.name] = collect(expand(experiment, scale, seeds), root, syncs=experiment.syncs)
+    if own:
+        return found
+    every = iter(filled(itertools.chain(*found.values()), archive_path(scale)))  # all at once: the file is read once
+    return {name: tuple(itertools.islice(every, len(results))) for name, results in found.items()}
+
+
+def _pooled(paired: Iterable[tuple[str, tuple[float, ...]]]) -> Spread | None:
+    squares, degrees, names, seeds = 0.0, 0, {}, 0
+    for name, differences in paired:
+        if len(differences) > 1 and all(map(math.isfinite, differences)):
+            mean = math.fsum(differences) / len(differences)
+            squares += math.fsum((d - mean) ** 2 for d in differences)
+            degrees += len(differences) - 1
+            names[name], seeds = True, max(seeds, len(differences))
+    return Spread(math.sqrt(squares / degrees), tuple(names), seeds) if degrees else None

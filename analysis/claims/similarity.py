@@ -1,0 +1,162 @@
+"""Claims of Figures 17 and 18: cosine similarity of the replicas' outer gradients over a run, by size and by layer.
+
+A run's log (`repro.similarity`) has records for each fragment applied: one for every layer, one for the embedding if it
+holds it, one for the fragment as a whole, each with the mean cosine over pairs of replicas. Three stretches of a run
+stand for its start, the most of it and its end.
+"""
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+
+from analysis.claims.evidence import View
+from analysis.claims.judging import Finding, Judge, Part, Side
+from analysis.claims.listed import value
+from repro.paper import Claim, judge_order, judge_parity
+from repro.results import Result
+
+EXPERIMENT = "figure17"
+EMBEDDING, WHOLE, LAYER = "embedding", "fragment", "layer "  # parts of a record
+HALF_DIGIT = 0.05  # what prints as 0.1, 0.0 or -0.1
+STRETCHES = {"start": (0.0, 0.1), "middle": (0.3, 0.7), "end": (0.9, 1.0)}  # shares of the steps; our reading
+Series = list[tuple[float, float]]  # (share of the run's steps, cosine)
+
+
+def series(result: Result, embedding: bool) -> Series:
+    """(share of the steps, cosine) of the embedding, or of the fragments without it."""
+    with_embedding = {sync["fragment"] for sync in result.syncs if sync["part"] == EMBEDDING}
+    steps = result.run.config.steps
+    return [
+        (sync["step"] / steps, float(sync["cosine"]))
+        for sync in result.syncs
+        if sync["cosine"] is not None
+        and (
+            sync["part"] == EMBEDDING if embedding else sync["part"] == WHOLE and sync["fragment"] not in with_embedding
+        )
+    ]
+
+
+def stretch(points: Series, name: str) -> float | None:
+    """Mean cosine of a stretch; None without a sync in it."""
+    low, high = STRETCHES[name]
+    inside = [cosine for share, cosine in points if low <= share <= high]
+    return statistics.fmean(inside) if inside else None
+
+
+def by_layer(result: Result) -> dict[int, float]:
+    """Mean cosine of each transformer layer over the whole run."""
+    found: dict[int, list[float]] = {}
+    for sync in result.syncs:
+        if sync["part"].startswith(LAYER) and sync["cosine"] is not None:
+            found.setdefault(int(sync["part"].removeprefix(LAYER)), []).append(float(sync["cosine"]))
+    return {layer: statistics.fmean(cosines) for layer, cosines in sorted(found.items())}
+
+
+def start(view: View, embedding: bool = False) -> Finding:
+    """About 0.1; in miniature: above zero."""
+    return _course(view, "start", embedding, 1)
+
+
+def middle(view: View, embedding: bool = False) -> Finding:
+    """Close to zero, at both scales."""
+    return _course(view, "middle", embedding, 0)
+
+
+def end(view: View, embedding: bool = False) -> Finding:
+    """About -0.1; in miniature: below zero."""
+    return _course(view, "end", embedding, -1)
+
+
+def falls_with_size(view: View) -> Finding:
+    """The mean cosine of each size less that of the next."""
+    means = {size: _by_seed(view, size, _whole) for size in view.sizes(EXPERIMENT)}
+    parts = [
+        Part(
+            f"{a} less {b}",
+            judge_order([means[a][s] - means[b][s] for s in sorted(means[a].keys() & means[b].keys())]),
+            (*_runs(view, a), *_runs(view, b)),
+        )
+        for a, b in zip(means, list(means)[1:], strict=False)
+    ]
+    measure = "Mean cosine over the run, without the embedding: a size less the next larger one."
+    return Judge("below", "0", "seed spread", measure)(view, EXPERIMENT, parts, _logged(view))
+
+
+def first_layer(view: View) -> Finding:
+    """The first layer's mean cosine less that of the nearest other layer, at each size."""
+
+    def margin(result: Result) -> float | None:
+        layers = by_layer(result)
+        others = [cosine for layer, cosine in layers.items() if layer != 0]
+        return layers[0] - max(others) if others and 0 in layers else None
+
+    measure = "Mean cosine of the first layer less the highest of the others."
+    return _each_size(view, margin, judge_order, Judge("below", "0", "seed spread", measure))
+
+
+def _course(view: View, name: str, embedding: bool, sign: int) -> Finding:
+    stated = value("statements", f"cosine | {name}", "Cosine")
+    where = "embedding" if embedding else "all but the embedding"
+    low, high = STRETCHES[name]
+
+    def mean(result: Result) -> float | None:
+        return stretch(series(result, embedding), name)
+
+    measure = f"Mean cosine, {where}, from {low:.0%} to {high:.0%} of the steps"
+    if view.scale == "paper" or not sign:
+        found = _each_size(
+            view,
+            lambda r: None if (m := mean(r)) is None else m - stated,
+            lambda values: judge_parity(values, HALF_DIGIT),
+            Judge("above", f"{HALF_DIGIT}", "rounding", f"{measure}, less {stated:g}."),
+        )
+        return found
+    side: Side = "below" if sign > 0 else "above"
+    sentence = f"{measure}{'' if sign > 0 else ', negated'}: a miniature decides its sign alone."
+    return _each_size(
+        view,
+        lambda r: None if (m := mean(r)) is None else sign * m,
+        judge_order,
+        Judge(side, "0", "seed spread", sentence),
+    )
+
+
+def _each_size(
+    view: View, measure: Callable[[Result], float | None], decide: Callable[[list[float]], Claim], judge: Judge
+) -> Finding:
+    parts = []
+    for size in view.sizes(EXPERIMENT):
+        found = _by_seed(view, size, measure)
+        parts.append(Part(size, decide([found[seed] for seed in sorted(found)]), _runs(view, size)))
+    return judge(view, EXPERIMENT, parts, _logged(view))
+
+
+def _by_seed(view: View, size: str, measure: Callable[[Result], float | None]) -> dict[int, float]:
+    return {r.run.config.seed: x for r in _runs(view, size) if (x := measure(r)) is not None}
+
+
+def _whole(result: Result) -> float | None:
+    cosines = [cosine for _, cosine in series(result, embedding=False)]
+    return statistics.fmean(cosines) if cosines else None
+
+
+def _runs(view: View, size: str) -> tuple[Result, ...]:
+    return tuple(r for row, found in view.rows(EXPERIMENT).items() if row.startswith(f"{size} | ") for r in found)
+
+
+def _logged(view: View) -> str:
+    done = [r for size in view.sizes(EXPERIMENT) for r in _runs(view, size) if r.summary is not None]
+    missing = sum(not r.syncs for r in done)
+    return f"{missing} of {len(done)} finished runs have no log of outer gradients." if missing else ""
+
+
+def _course_claims() -> Iterator[tuple[str, Callable[[View], Finding]]]:
+    for name, decide in (("start", start), ("middle", middle), ("end", end)):
+        yield f"cosine-{name}", decide
+        yield f"cosine-{name}-embedding", lambda view, decide=decide: decide(view, True)
+
+
+CLAIMS: Mapping[str, Callable[[View], Finding]] = {
+    **dict(_course_claims()),
+    "cosine-falls-with-size": falls_with_size,
+    "first-layer-higher": first_layer,
+}
