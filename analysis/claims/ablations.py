@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from analysis.claims.evidence import View
 from analysis.claims.judging import (
@@ -228,7 +228,7 @@ def _h(method: str, every: int) -> str:
     return f"{method} | H = {every}"
 
 
-CLAIMS: Mapping[str, Callable[[View], Finding]] = {
+CLAIMS: dict[str, Callable[[View], Finding]] = {
     "precision-loss": precision_loss,
     "precision-accuracy": precision_accuracy,
     "dropping-worse": dropping_worse,

@@ -1,6 +1,6 @@
 """Claims that arithmetic decides: bits, memory, hours, the schedule, and the cut into fragments. Nothing is trained."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 
@@ -269,7 +269,7 @@ def _all_cells(found: Iterable[Account], what: str) -> Finding:
     return Finding(DEVIATES[side] if off else REPRODUCED, numbers, "as printed", "rounding", (), f"{said}.")
 
 
-def _printed(found: list[tuple[str, float]], cells: list[Published], note: str) -> Finding:
+def _printed(found: Sequence[tuple[str, float]], cells: Sequence[Published], note: str) -> Finding:
     intervals = [interval(printed) for printed in cells]
     holds = all(low <= number <= high for (_, number), (low, high) in zip(found, intervals, strict=True))
     return computed(holds, "above", found, "as printed", "rounding", note)
@@ -289,7 +289,7 @@ def _largest(network: Network, key: str) -> float:
     return paper_cycle(network, method(key)).largest_send_bits
 
 
-CLAIMS: Mapping[str, Callable[[], Finding]] = {
+CLAIMS: dict[str, Callable[[], Finding]] = {
     "each-fragment-h-steps": always_h_steps,
     "example-of-two-fragments": syncs_of_two,
     "communicates-more-often": more_often,

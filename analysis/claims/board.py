@@ -14,8 +14,8 @@ from analysis.claims.listed import Statement, statements
 from analysis.render import Document, Grid, Notes
 from repro.store import write_bytes
 
-FROM_RUNS: Mapping[str, Callable[[View], Finding]] = scaling.CLAIMS | ablations.CLAIMS | similarity.CLAIMS
-COMPUTED: Mapping[str, Callable[[], Finding]] = simulated.CLAIMS | accounts.CLAIMS | undecided.CLAIMS
+FROM_RUNS: dict[str, Callable[[View], Finding]] = scaling.CLAIMS | ablations.CLAIMS | similarity.CLAIMS
+COMPUTED: dict[str, Callable[[], Finding]] = simulated.CLAIMS | accounts.CLAIMS | undecided.CLAIMS
 COLUMNS = (
     "id",
     "statement",

@@ -200,7 +200,14 @@ def against_cells(view: View, experiment: str, cells: Iterable[tuple[str, Publis
         runs += row.run_ids
         tolerances.append(f"{row.tolerance or 0.0:.2g}")
     worst = next((v for v in said if v != REPRODUCED), REPRODUCED)
-    return Finding(worst, tuple(numbers), ", ".join(tolerances), "seed spread", tuple(runs), note)
+    return Finding(
+        worst,
+        tuple(numbers),
+        ", ".join(tolerances),
+        "seed spread",
+        tuple(runs),
+        f"Mean losses, each beside its printed one. {note}".strip(),
+    )
 
 
 def scores_level(

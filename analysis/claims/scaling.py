@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 
 import numpy as np
 
@@ -225,7 +225,7 @@ def _billion(view: View) -> str:
     return "1B" if "1B" in sizes else sizes[-1]
 
 
-def _sizes(view: View, method: str) -> Iterator[str] | list[str]:
+def _sizes(view: View, method: str) -> list[str]:
     return [size for size in view.sizes("table5") if view.row("table5", f"{size} | {method}")]
 
 
@@ -298,7 +298,7 @@ def _square(logs: np.ndarray) -> float:
     return float(((logs - logs.mean()) ** 2).sum())
 
 
-CLAIMS: Mapping[str, Callable[[View], Finding]] = {
+CLAIMS: dict[str, Callable[[View], Finding]] = {
     "fp4-billion-scale": fp4_billion,
     "superior-to-diloco": superior_to_diloco,
     "similar-at-billions": parity_billions,

@@ -6,7 +6,7 @@ stand for its start, the most of it and its end.
 """
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from analysis.claims.evidence import View
 from analysis.claims.judging import Finding, Judge, Part, Side
@@ -155,7 +155,7 @@ def _course_claims() -> Iterator[tuple[str, Callable[[View], Finding]]]:
         yield f"cosine-{name}-embedding", lambda view, decide=decide: decide(view, True)
 
 
-CLAIMS: Mapping[str, Callable[[View], Finding]] = {
+CLAIMS: dict[str, Callable[[View], Finding]] = {
     **dict(_course_claims()),
     "cosine-falls-with-size": falls_with_size,
     "first-layer-higher": first_layer,

@@ -1,6 +1,6 @@
 """Claims about compute utilisation, each decided by the simulator: §3.1, §3.3.2, the appendix. Nothing is trained."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 
@@ -232,7 +232,11 @@ def strided_utilisation() -> Finding:
     return computed(
         all(float(g.min()) >= -ROUNDING and float(g.max()) > 0 for _, g in gaps),
         "below",
-        [(f"{name}, {which}", f(g)) for name, g in gaps for which, f in (("largest", np.max), ("mean", np.mean))],
+        [
+            (f"{name}, {which}", float(f(g)))
+            for name, g in gaps
+            for which, f in (("largest", np.max), ("mean", np.mean))
+        ],
         "0",
         "stated in the text",
         "Utilisation of strided fragments less that of sequential ones, over the paper's grid.",
@@ -326,7 +330,7 @@ def _period(network: Network) -> int:
     return paper_cycle(network, STREAMING).steps
 
 
-CLAIMS: Mapping[str, Callable[[], Finding]] = {
+CLAIMS: dict[str, Callable[[], Finding]] = {
     "two-orders-of-bandwidth": two_orders,
     "overlap-saves-time": overlap_saves_time,
     "figure4-ours": figure4_ours,

@@ -1,6 +1,6 @@
 """What no run, simulation or account can decide: statements that need what the paper doesn't give, or that clash."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from analysis.claims.judging import Finding, told
 from analysis.claims.listed import cell, value
@@ -83,7 +83,7 @@ def early_m() -> Finding:
     return told("A surmise of the paper, without runs.")
 
 
-CLAIMS: Mapping[str, Callable[[], Finding]] = {
+CLAIMS: dict[str, Callable[[], Finding]] = {
     "memory-fits": fits_memory,
     "mfu-text": mfu_text,
     "chinchilla-budget": chinchilla,
