@@ -57,7 +57,7 @@ def test_a_step_without_an_event_crosses_no_replicas(resources: Resources) -> No
 
 def _collectives(config: RunConfig, resources: Resources):
     stepper = Stepper(Layout.of(config, resources))
-    text = stepper.lower(()).compile(compiler_options=rig.QUICK).as_text()
+    text = stepper.lower(()).compile().as_text()
     return collectives(text, stepper.layout.mesh.shape)
 
 
