@@ -17,7 +17,7 @@ EVALUATION := $(if $(EVAL),--eval $(EVAL))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help env paper paper-plan compile-paper table5 table2 table4 figures-simulated accounts inconsistencies claims tuning test test-fast test-slow lint bench clean
+.PHONY: help env paper paper-plan compile-paper table5 table2 table4 figures-simulated accounts inconsistencies claims tuning test test-fast test-slow test-launch torture lint bench clean
 
 help:  ## this list
 	@sed -nE 's/^([a-z0-9%-]+):.*## (.*)$$/  \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -97,6 +97,9 @@ test-slow: $(TEST_ENV)  ## the larger drawn grids and long kills
 
 test-launch: $(TEST_ENV) $(XPK_ENV)  ## the manifests rendered again by xpk, against tests/golden/launch
 	@$(PY) -m pytest -n 2 -m slow tests/test_launch_manifests.py
+
+torture: $(TEST_ENV)  ## kill, stop and starve two sweeps 200 times, and compare bit by bit (EVENTS, SEED)
+	@PYTHONPATH=.:tests $(PY) tests/torture.py --events $(or $(EVENTS),200) $(if $(SEED),--seed $(SEED))
 
 lint: $(TEST_ENV)  ## ruff and basedpyright
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/basedpyright
