@@ -113,8 +113,9 @@ def modified(path: Path) -> float:
 def share_tree(source: Path, target: Path, leave_out: Callable[[str], bool]) -> None:
     """Give `target` the files of `source`: locally as hard links, which cost no space; in a bucket as copies."""
     if is_bucket(source):
+        base = len(str(source).removeprefix("gs://"))
         for found in _bucket().find(str(source)):
-            tail = found[len(str(source).removeprefix("gs://")) :].lstrip("/")
+            tail = found.lstrip("/")[base:].lstrip("/")
             if not any(leave_out(part) for part in tail.split("/")):
                 _bucket().copy(found, f"{target}/{tail}")
         return

@@ -40,6 +40,7 @@ ALLOCATOR = {
 }
 BUSY_WAIT = 2.0  # seconds before a run that another sweep holds is looked at again
 DEATHS = 3  # workers that may die at a run between two checkpoints before it counts as their cause
+WORKER = ("-m", "repro.worker")
 LOOK_SECONDS = 0.5
 ENDINGS = {"finished", "failed", "crashed", "busy", "lost", "interrupted"}
 
@@ -128,7 +129,7 @@ class _Pool:
         words = ["--cores", cores, "--cache", str(crew.cache), "--root", str(crew.root), "--lease", str(crew.lease_s)]
         # Its own group, so that a Ctrl-C reaches the parent alone, which asks each worker once.
         worker = subprocess.Popen(
-            [sys.executable, "-m", "repro.worker", *words],
+            [sys.executable, *WORKER, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,

@@ -1,4 +1,4 @@
-"""The short form of `make torture`: a few runs, a few events, the same claims."""
+"""The short form of `make torture`: a few runs, a few events, the same claims; with models, and without."""
 
 from pathlib import Path
 
@@ -7,15 +7,23 @@ import torture
 
 from repro.prepare import prepare
 
-pytestmark = pytest.mark.compiles
-RUNS, EVENTS, SEED = 2, 5, 3
+SEED = 3
 
 
-def test_disturbed_runs_end_with_the_bits_of_undisturbed_ones(tmp_path: Path) -> None:
-    runs, cache = torture.planned(RUNS), tmp_path / "cache"
+def disturb(tmp_path: Path, runs: int, events: int, mean_s: float, light: bool) -> None:
+    planned, cache = torture.planned(runs), tmp_path / "cache"
     prepare("smoke", cache)
-    torture.undisturbed(runs, tmp_path / "quiet", cache)
+    torture.undisturbed(planned, tmp_path / "quiet", cache, light)
     with torture.small_disk(tmp_path / "disk") as mounted:
-        happened = torture.disturbed(runs, tmp_path / "disk/runs", cache, SEED, EVENTS, 2.0, mounted)
-        torture.compare(runs, tmp_path / "disk/runs", tmp_path / "quiet")
+        happened = torture.disturbed(planned, tmp_path / "disk/runs", cache, SEED, events, mean_s, mounted, light)
+        torture.compare(planned, tmp_path / "disk/runs", tmp_path / "quiet", light)
     assert sum(happened[kind] for kind in torture.EVENTS) > 0
+
+
+@pytest.mark.compiles
+def test_disturbed_runs_end_with_the_bits_of_undisturbed_ones(tmp_path: Path) -> None:
+    disturb(tmp_path, runs=2, events=4, mean_s=3.0, light=False)
+
+
+def test_disturbed_sweeps_lose_nothing_and_finish_nothing_twice(tmp_path: Path) -> None:
+    disturb(tmp_path, runs=4, events=10, mean_s=0.7, light=True)

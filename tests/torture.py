@@ -33,6 +33,7 @@ EVENTS = ("kill worker", "kill sweep", "term worker", "term sweep", "stop worker
 DISK_MB = 64
 WALL_CLOCK = {"seconds", "tokens_per_s", "processor_seconds"}
 PATIENCE_S = 3600.0
+LIGHT = (str(Path(__file__).with_name("light_sweep.py")),)
 
 
 def planned(count: int) -> tuple[PlannedRun, ...]:
@@ -48,6 +49,7 @@ class Sweep:
     root: Path
     cache: Path
     codes: Counter[int] = field(default_factory=Counter)
+    program: tuple[str, ...] = ("-m", "repro")
     process: subprocess.Popen | None = None
     workers: set[int] = field(default_factory=set)
 
@@ -59,7 +61,7 @@ class Sweep:
         if self.process is None:
             kept = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
             environment = kept | {"XLA_FLAGS": process_rig.QUICK, "REPRO_HOST": self.name}
-            words = [sys.executable, "-m", "repro", "run", "table5", "--scale", "smoke", "--workers", "1"]
+            words = [sys.executable, *self.program, "run", "table5", "--scale", "smoke", "--workers", "1"]
             words += ["--root", str(self.root), "--cache", str(self.cache), "--retry-failed"]
             words += ["--takeover-after", str(LEASE_S)]
             self.process = subprocess.Popen(
@@ -81,7 +83,7 @@ class Sweep:
             self.process.kill()
             self.process.wait()
         for pid in self.workers:
-            if b"repro.worker" in _command(pid):
+            if b"--lease" in _command(pid):
                 _signal(pid, signal.SIGKILL)
 
 
@@ -167,10 +169,10 @@ def small_disk(path: Path) -> Iterator[bool]:
             subprocess.run(["umount", "-l", str(path)], check=True)
 
 
-def undisturbed(runs: tuple[PlannedRun, ...], root: Path, cache: Path) -> None:
+def undisturbed(runs: tuple[PlannedRun, ...], root: Path, cache: Path, light: bool = False) -> None:
     """Do the runs with nothing happening, on the same layout; what is there already is kept."""
     leave_out_all_but(runs, root)
-    sweep = Sweep("quiet", root, cache)
+    sweep = Sweep("quiet", root, cache, program=LIGHT if light else ("-m", "repro"))
     sweep.tend()
     assert sweep.process is not None and sweep.process.wait(PATIENCE_S) == 0
 
@@ -183,11 +185,19 @@ def leave_out_all_but(runs: tuple[PlannedRun, ...], root: Path) -> None:
 
 
 def disturbed(
-    runs: tuple[PlannedRun, ...], root: Path, cache: Path, seed: int, events: int, mean_s: float, mounted: bool
+    runs: tuple[PlannedRun, ...],
+    root: Path,
+    cache: Path,
+    seed: int,
+    events: int,
+    mean_s: float,
+    mounted: bool,
+    light: bool = False,
 ) -> Counter[str]:
     """Do the runs with up to `events` things happening, `mean_s` seconds apart on average; what happened."""
     leave_out_all_but(runs, root)
-    sweeps = [Sweep(name, root, cache) for name in ("one", "other")]
+    program = LIGHT if light else ("-m", "repro")
+    sweeps = [Sweep(name, root, cache, program=program) for name in ("one", "other")]
     storm, deadline = Storm(sweeps, root, seed, mounted), time.monotonic() + PATIENCE_S
     following = time.monotonic()
     try:
@@ -209,8 +219,22 @@ def disturbed(
     return storm.happened
 
 
-def compare(runs: tuple[PlannedRun, ...], root: Path, quiet: Path) -> dict[str, int]:
+def compare(runs: tuple[PlannedRun, ...], root: Path, quiet: Path, light: bool = False) -> dict[str, int]:
     """AssertionError unless each run is there, finished once, with the bits of the undisturbed; attempts of each."""
+    attempts = {}
+    for run in runs:
+        ours, theirs = RunFolder(root, run.run_id), RunFolder(quiet, run.run_id)
+        one, other = (({k: v for k, v in (f.summary() or {}).items() if k not in WALL_CLOCK}) for f in (ours, theirs))
+        assert one == other and one, f"{run.run_id}: {one} is not {other}"
+        if not light:
+            _compare_bits(run, ours, theirs)
+        entries = (ours.provenance() or {"attempts": []})["attempts"]
+        assert sum(entry["outcome"] == "finished" for entry in entries) <= 1, f"{run.run_id} was finished twice"
+        attempts[run.run_id] = len(entries)
+    return attempts
+
+
+def _compare_bits(run: PlannedRun, ours: RunFolder, theirs: RunFolder) -> None:
     import jax
     import numpy as np
 
@@ -219,26 +243,17 @@ def compare(runs: tuple[PlannedRun, ...], root: Path, quiet: Path) -> dict[str, 
     from repro.resources import local_resources
     from repro.state import Layout
 
-    def state(folder: RunFolder, run: PlannedRun) -> list[np.ndarray]:
+    def state(folder: RunFolder) -> list[np.ndarray]:
         layout = Layout.of(run.config, local_resources(run.config, 1), jax.local_devices()[:1])
         checkpoints = Checkpoints(folder.checkpoints)
         found = checkpoints.restore(layout, run.config.steps)
         checkpoints.close()
         return [np.asarray(x) for x in jax.tree.leaves((found.params, found.adam, found.outer))]
 
-    attempts = {}
-    for run in runs:
-        ours, theirs = RunFolder(root, run.run_id), RunFolder(quiet, run.run_id)
-        one, other = (({k: v for k, v in (f.summary() or {}).items() if k not in WALL_CLOCK}) for f in (ours, theirs))
-        assert one == other, f"{run.run_id}: {one} is not {other}"
-        curves = [read_metrics(f.metrics).drop_columns(["seconds"]) for f in (ours, theirs)]
-        assert curves[0].equals(curves[1]), f"{run.run_id}: another curve"
-        for a, b in zip(state(ours, run), state(theirs, run), strict=True):
-            np.testing.assert_array_equal(a, b, err_msg=run.run_id)
-        entries = (ours.provenance() or {"attempts": []})["attempts"]
-        assert sum(entry["outcome"] == "finished" for entry in entries) <= 1, f"{run.run_id} was finished twice"
-        attempts[run.run_id] = len(entries)
-    return attempts
+    curves = [read_metrics(folder.metrics).drop_columns(["seconds"]) for folder in (ours, theirs)]
+    assert curves[0].equals(curves[1]), f"{run.run_id}: another curve"
+    for a, b in zip(state(ours), state(theirs), strict=True):
+        np.testing.assert_array_equal(a, b, err_msg=run.run_id)
 
 
 def main() -> int:
@@ -248,6 +263,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=12)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--mean", type=float, default=4.0, help="seconds between two events, on average")
+    parser.add_argument("--light", action="store_true", help="workers that train nothing (light_sweep)")
     args = parser.parse_args()
     seed = random.SystemRandom().randrange(10**6) if args.seed is None else args.seed
     print(f"seed {seed}: {args.events} events over {args.runs} smoke runs, 2 sweeps of 1 worker", flush=True)
@@ -256,11 +272,11 @@ def main() -> int:
         print("disk full by " + (f"a tmpfs of {DISK_MB} MB" if mounted else "RLIMIT_FSIZE"), flush=True)
         cache, quiet, root = Path(name) / "cache", Path(name) / "quiet", Path(name) / "disk" / "runs"
         prepare("smoke", cache)
-        undisturbed(runs, quiet, cache)
+        undisturbed(runs, quiet, cache, args.light)
         while sum(happened[kind] for kind in EVENTS) < args.events:
             left = args.events - sum(happened[kind] for kind in EVENTS)
-            happened += disturbed(runs, root, cache, seed + rounds, left, args.mean, mounted)
-            attempts, rounds = compare(runs, root, quiet), rounds + 1
+            happened += disturbed(runs, root, cache, seed + rounds, left, args.mean, mounted, args.light)
+            attempts, rounds = compare(runs, root, quiet, args.light), rounds + 1
             counts = ", ".join(f"{what} {count}" for what, count in sorted(happened.items()))
             print(f"round {rounds}: all equal; attempts {sorted(attempts.values())}; so far {counts}", flush=True)
             shutil.rmtree(root)
