@@ -16,11 +16,18 @@ WHERE := --scale $(SCALE) --seeds $(SEEDS) --root $(ROOT)
 EVALUATION := $(if $(EVAL),--eval $(EVAL))
 unexport PYTHONDONTWRITEBYTECODE
 
+# Tables and figures: with downstream scores, without, and those that need no run.
+SCORED := table1 table3 table5 table6 table7 figure5 figure11
+TRAINED := figure6 figure8 figure10 figure12 figure13 figure17 figure18 fedpart two_bits
+DRAWN := figure1 figure2 figure3 figure4 figure7 figure9 figure14 figure15 figure16
+.PHONY: $(SCORED) $(TRAINED) $(DRAWN)
+
 .DEFAULT_GOAL := help
 .PHONY: help env paper paper-plan compile-paper table5 table2 table4 figures-simulated accounts inconsistencies claims tuning test test-fast test-slow test-launch torture lint bench clean
 
 help:  ## this list
 	@sed -nE 's/^([a-z0-9%-]+):.*## (.*)$$/  \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+	@echo '  The same for each of: $(filter-out table5,$(SCORED)) $(TRAINED) $(DRAWN)' | fold -s -w 118
 
 env: $(RUN_ENV)  ## the virtual environment alone
 
@@ -32,10 +39,7 @@ $(TEST_ENV): $(RUN_ENV)
 	@requirements/install.sh $(VENV) requirements/test.txt
 	@rm -f $(VENV)/.test-*; touch $@
 
-table5: $(RUN_ENV)  ## Table 5 and Figure 5 in miniature: train, evaluate, show (SCALE, SEEDS, EVAL=full: whole sets)
-	@$(PY) -m repro run $@ $(WHERE) $(EVALUATION)
-	@$(PY) -m repro evaluate $@ $(WHERE) $(EVALUATION)
-	@$(PY) -m repro build $@ $(WHERE) --out $(OUT) $(EVALUATION)
+table5:  ## Table 5 and Figure 5 in miniature: train, evaluate, show (SCALE, SEEDS, EVAL=full: whole sets)
 
 paper: $(RUN_ENV)  ## the whole paper: train what is missing, one seed first, evaluate, show (SCALE, SEEDS)
 	@$(PY) -m repro run all $(WHERE)
@@ -44,6 +48,18 @@ paper: $(RUN_ENV)  ## the whole paper: train what is missing, one seed first, ev
 
 paper-plan: $(RUN_ENV)  ## what the whole paper costs: runs, tokens, FLOPs, bytes, chip-hours (SCALE, SEEDS)
 	@$(PY) -m repro plan all --scale $(SCALE) --seeds $(SEEDS)
+
+$(SCORED): $(RUN_ENV)  # train, evaluate, show
+	@$(PY) -m repro run $@ $(WHERE) $(EVALUATION)
+	@$(PY) -m repro evaluate $@ $(WHERE) $(EVALUATION)
+	@$(PY) -m repro build $@ $(WHERE) --out $(OUT) $(EVALUATION)
+
+$(TRAINED): $(RUN_ENV)  # train, show
+	@$(PY) -m repro run $@ $(WHERE)
+	@$(PY) -m repro build $@ $(WHERE) --out $(OUT)
+
+$(DRAWN): $(RUN_ENV)  # no run needed
+	@$(PY) -m repro build $@ --out $(OUT)
 
 tuning: $(RUN_ENV)  ## learning rates at mini scale: the declared grid, then its table
 	@$(PY) -m repro run $@ $(WHERE)

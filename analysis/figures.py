@@ -1,9 +1,7 @@
-"""Figures of trained runs. matplotlib lives here alone, apart from the simulated ones."""
+"""Figure 5: scaling, the paper's printed points beside ours."""
 
-import io
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -13,101 +11,86 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from analysis.fits import Line, published_points
-from analysis.tables import SCORES, Row, Slope, Table
+from analysis.rows import SCORES, Row
+from analysis.series import Value, hellaswag, loss, scale_words
+from analysis.style import MARKS, SCALING, STYLE, not_run, page_wide
+from analysis.tables import Slope, Table
+from repro.evals import SHOWN
 from repro.paper import by_place
 
-# §3.2.1 names them: blue, orange, green, red, in the order of Table 5's rows.
-COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:red")
-MARKS = ("o", "s", "^", "D")
-TEXT_IN = 7.0
-STYLE: dict[Any, Any] = {
-    "font.size": 8,
-    "axes.titlesize": 8.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "legend.fontsize": 7.5,
-    "lines.linewidth": 1.1,
-    "lines.markersize": 4,
-    "svg.hashsalt": "figure5",  # the same file from the same numbers
-}
 
-
+@mpl.rc_context(STYLE)
 def figure5(table: Table) -> Figure:
-    """Loss on FLOPs: the paper's printed points and ours in panels of their own, and its HellaSwag.
+    """Loss and HellaSwag on FLOPs: the paper's printed points to the left, ours to the right, never on one axis.
 
     Solid lines are least squares of the loss on ln(FLOPs) (what the paper calls the scaling law slope),
     dashed ones power laws; both for the two methods whose slope the paper prints.
     """
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(TEXT_IN, 5.2), layout="constrained")
-        axes = figure.subplots(2, 2)
-        _paper_losses(axes[0, 0], table)
-        _own_losses(axes[0, 1], table)
-        _paper_scores(axes[1, 0], table)
-        _key(axes[1, 1], table)
+    figure = page_wide(6.4)
+    axes = figure.subplots(3, 2, height_ratios=(1, 1, 0.55))
+    _paper_losses(axes[0, 0], table)
+    _own_losses(axes[0, 1], table)
+    _paper_scores(axes[1, 0], table)
+    _own_scores(axes[1, 1], table)
+    _key(axes[2, 0], table)
+    _told_slopes(axes[2, 1], table)
     return figure
 
 
-def image(figure: Figure, form: str) -> bytes:
-    """The figure as png (200 dots an inch) or svg, without a date so that equal figures are equal files."""
-    out = io.BytesIO()
-    with mpl.rc_context(STYLE):
-        metadata = {"Date": None} if form == "svg" else {}
-        figure.savefig(out, format=form, dpi=200, metadata=metadata)
-    return out.getvalue()
-
-
 def _paper_losses(axes: Axes, table: Table) -> None:
-    axes.set_title("The paper: printed cells of Table 5", loc="left")
+    axes.set_title("(a) The paper, printed cells of Table 5", loc="left")
     for index, slope in enumerate(table.slopes):
         points = published_points(table.cells, slope.method)
         if points:
-            axes.plot(*zip(*points, strict=True), MARKS[index], color=COLOURS[index], mfc="none", zorder=3)
+            axes.plot(*zip(*points, strict=True), MARKS[index], color=SCALING[index], mfc="none", zorder=3)
         if slope.printed:
-            _lines(axes, [flops for flops, _ in points], slope.paper, slope.paper_power, COLOURS[index])
+            _lines(axes, [flops for flops, _ in points], slope.paper, slope.paper_power, SCALING[index])
     _label(axes, "Eval loss (nats a token)")
 
 
 def _own_losses(axes: Axes, table: Table) -> None:
-    n = f"n = {table.seeds} seed{'' if table.seeds == 1 else 's'}"
-    axes.set_title(f"Ours, scale {table.scale} ({n})", loc="left")
+    axes.set_title(f"(a) Ours, {scale_words(table)}", loc="left")
     for index, slope in enumerate(table.slopes):
         rows = [row for row in table.rows if row.method == slope.method and row.losses]
-        _bars(axes, rows, index)
+        _bars(axes, rows, index, loss)
         if slope.printed:
             flops = [row.flops for row in rows if row.flops is not None]
-            _lines(axes, flops, slope.ours, slope.ours_power, COLOURS[index])
+            _lines(axes, flops, slope.ours, slope.ours_power, SCALING[index])
     if not any(row.losses for row in table.rows):
-        axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center")
+        not_run(axes)
     _label(axes, "Eval loss (nats a token)")
 
 
-def _bars(axes: Axes, rows: Sequence[Row], index: int) -> None:
-    """Means with the standard deviation over seeds; no bar where one seed has none."""
-    drawn = [
-        (row.flops, row.mean, math.nan if row.spread is None else row.spread) for row in rows if row.flops and row.mean
-    ]
+def _own_scores(axes: Axes, table: Table) -> None:
+    axes.set_title(f"(b) Ours, {scale_words(table)}, ± standard error", loc="left")
+    for index, slope in enumerate(table.slopes):
+        _bars(axes, [row for row in table.rows if row.method == slope.method], index, hellaswag)
+    if not axes.containers:
+        not_run(axes, "not evaluated" if any(row.losses for row in table.rows) else "not run")
+    _label(axes, f"HellaSwag {SHOWN} (%)")
+
+
+def _bars(axes: Axes, rows: Sequence[Row], index: int, value: Value) -> None:
+    """Means with their errors; no bar where one seed has none."""
+    drawn = [(row.flops, *found) for row in rows if row.flops and (found := value(row)) is not None]
     if not drawn:
         return
-    flops, means, spreads = zip(*drawn, strict=True)
+    flops, means, errors = zip(*drawn, strict=True)
+    bars = [math.nan if error is None else error for error in errors]
     axes.errorbar(
-        flops, means, spreads, fmt=MARKS[index], color=COLOURS[index], mfc="none", capsize=2, elinewidth=0.9, zorder=3
+        flops, means, bars, fmt=MARKS[index], color=SCALING[index], mfc="none", capsize=2, elinewidth=0.9, zorder=3
     )
 
 
 def _paper_scores(axes: Axes, table: Table) -> None:
-    axes.set_title("The paper: HellaSwag (ours: see the table)", loc="left")
+    axes.set_title("(b) The paper, printed cells of Table 5", loc="left")
     place = by_place(table.cells)
     flops = {row: cell.value for (row, column), cell in place.items() if column == "Flops"}
     for index, slope in enumerate(table.slopes):
         scores = [(x, place.get((f"{size} | {slope.method}", SCORES[0]))) for size, x in flops.items()]
         points = [(x, cell.value) for x, cell in scores if cell is not None and cell.value is not None]
         if points:
-            axes.plot(*zip(*points, strict=True), f"{MARKS[index]}-", color=COLOURS[index], mfc="none", lw=0.7)
+            axes.plot(*zip(*points, strict=True), f"{MARKS[index]}-", color=SCALING[index], mfc="none", lw=0.7)
     _label(axes, "HellaSwag accuracy (%)")
 
 
@@ -135,17 +118,21 @@ def _decades(axes: Axes) -> float:
 
 
 def _key(axes: Axes, table: Table) -> None:
-    """Methods, then the slopes: ours, the paper's cells and what it prints."""
     axes.set_axis_off()
     keys = [
-        Line2D([], [], color=COLOURS[i], marker=MARKS[i], mfc="none", ls="", label=_name(slope.method))
+        Line2D([], [], color=SCALING[i], marker=MARKS[i], mfc="none", ls="", label=_name(slope.method))
         for i, slope in enumerate(table.slopes)
     ]
     keys.append(Line2D([], [], color="0.3", ls="-", label="loss = a + b ln FLOPs"))
     keys.append(Line2D([], [], color="0.3", ls="--", label="power law"))
     axes.legend(handles=keys, loc="upper left", borderaxespad=0)
+
+
+def _told_slopes(axes: Axes, table: Table) -> None:
+    """The slopes: from the paper's cells, as it prints them, and ours."""
+    axes.set_axis_off()
     told = [_told(slope, i, table) for i, slope in enumerate(table.slopes) if slope.printed]
-    axes.text(0, 0, "\n".join(["Slopes b", *told]), transform=axes.transAxes, va="bottom", fontsize=7.5)
+    axes.text(0, 1, "\n".join(["Slopes b", *told]), transform=axes.transAxes, va="top", fontsize=7.5)
 
 
 def _name(method: str) -> str:
@@ -156,6 +143,6 @@ def _name(method: str) -> str:
 def _told(slope: Slope, index: int, table: Table) -> str:
     ours = f"{slope.ours.slope:.3f}" if slope.ours else "not run"
     cells = f"{slope.paper.slope:.5f}" if slope.paper else "–"
-    name = COLOURS[index].removeprefix("tab:")
+    name = SCALING[index].removeprefix("tab:")
     printed = slope.printed.text if slope.printed else "–"
     return f"{name}: {cells} from the paper's cells\n({printed} printed); ours, {table.scale}: {ours}"

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analysis.fits import loss_slope, power_law, published_points
+from analysis.render import Document, Grid, write
 from analysis.simulated import account_cells, claim_cells, table4_cells
-from analysis.simulated_format import Sheet, write_sheet
 from experiments.base import SIZES, TOKENS_PER_PARAMETER, model, streaming
 from experiments.table4 import EXPERIMENT as TABLE4
 from repro.account import memory, printed_terabytes, rule_bits, steps_of, training_hours, true_terabytes
@@ -46,10 +46,9 @@ def build_inconsistencies(out: Path) -> str:
     found = inconsistencies()
     rows = tuple((str(i), x.title, x.one, x.other, x.calculation, x.where) for i, x in enumerate(found, 1))
     head = ("", "What", "One statement", "The other", "Calculation", "Where")
-    sheet = Sheet("What the paper says twice, differently", head, rows)
-    out.mkdir(parents=True, exist_ok=True)
-    write_sheet(sheet, out / "inconsistencies")
-    return "\n\n".join([sheet.title, *(_paragraph(i, x) for i, x in enumerate(found, 1))])
+    listed = Document("What the paper says twice, differently", (), (Grid("", head, rows, left=len(head)),))
+    write(listed, out / "inconsistencies")
+    return "\n\n".join([listed.title, *(_paragraph(i, x) for i, x in enumerate(found, 1))])
 
 
 def _paragraph(number: int, found: Inconsistency) -> str:

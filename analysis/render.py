@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro.files import write_bytes
+
 WIDTH = 120  # of a terminal
 
 _LATEX = {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", "|": r"\textbar{}", "\n": " "}
@@ -139,6 +141,12 @@ def page(document: Document) -> str:
             "</body></html>\n",
         ]
     )
+
+
+def write(document: Document, stem: Path) -> None:
+    """Write `stem`.md, .tex and .html."""
+    for suffix, content in ((".md", markdown(document)), (".tex", latex(document)), (".html", page(document))):
+        write_bytes(stem.with_suffix(suffix), content.encode())
 
 
 def _wrapped(paragraphs: Iterable[str], bullet: str = "") -> Iterator[str]:

@@ -6,12 +6,13 @@ importing a plotting library. Files are written under another name and renamed.
 
 import csv
 import hashlib
+import importlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from analysis import render
-from analysis.tables import Table, runs_table, table5
+from analysis import render, tables
+from analysis.tables import Table
 from analysis.views import COLUMNS, csv_rows, document
 from repro import paper
 from repro.archive import archive_path, filled
@@ -20,9 +21,15 @@ from repro.errors import UserError
 from repro.experiment import Experiment, expand, load, trained
 from repro.files import write_bytes
 from repro.plan import plan_text
-from repro.results import collect
+from repro.results import Result, collect
 
-DRAWING = Path(__file__).parent / "figures.py"
+ILLUSTRATED = ("figure1", "figure2")
+ABLATIONS = ("figure6", "figure8", "figure10", "figure11", "figure12", "figure13", "fedpart")
+FIGURES = {  # experiment -> the function that draws its runs, and its module
+    **dict.fromkeys(("table5", "figure5"), ("figure5", "analysis.figures")),
+    **{name: (name, "analysis.ablations") for name in ABLATIONS},
+    **{name: (name, "analysis.similarity_figures") for name in ("figure17", "figure18")},
+}
 
 
 def build(
@@ -39,6 +46,7 @@ def build(
     if name == "all":
         built = [build(item.name, scale, seeds, root, out, eval_set, own=own) for item in trained("all")]
         built += [make(out) for make in COMPUTED.values()]
+        built += [_drawn(figure, out) for figure in ILLUSTRATED]
         built.append(build("claims", scale, seeds, root, out, own=own))
         return "\n\n".join(built)
     if name == "claims":
@@ -47,7 +55,7 @@ def build(
         return build_claims(seeds, root, out, own=own)
     experiment = load(name)
     if not isinstance(experiment, Experiment):
-        raise UserError(f"{name} has no table: `make figures-simulated` draws what is simulated.")
+        return _drawn(name, out)
     if name == "table2":
         text = plan_text(experiment, scale, seeds)
         write_bytes(out / "table2.txt", text.encode())
@@ -69,11 +77,9 @@ def build_runs(
     results = collect(expand(experiment, scale, seeds), root, eval_set, syncs=experiment.syncs)
     if not own:
         results = filled(results, archive_path(scale), eval_set)
-    if experiment.name == "table5":
-        table = table5(results, paper.load("table5"), experiment, paper.load("statements"))
-        picture = _figure(table, out / "figure5")
-    else:
-        table, picture = runs_table(results, experiment), None
+    table = made(experiment, results)
+    picture = _figure(table, out) if experiment.name in FIGURES else None
+    beside = _drawn("figure6b", out) if experiment.name == "figure6" else ""
     stem = out / experiment.name
     full, terminal = document(table, picture), render.text(document(table, terminal=True))
     files = {".md": render.markdown(full), ".tex": render.latex(full), ".html": render.page(full)}
@@ -81,7 +87,31 @@ def build_runs(
         write_bytes(stem.with_suffix(suffix), content.encode())
     shown = ", ".join(f"{experiment.name}{suffix}" for suffix in (".md", ".tex", ".html", ".csv"))
     figure = f" and {picture.name}" if picture else ""
-    return f"{terminal}\n\nWritten to {out}: {shown}{figure}."
+    return f"{terminal}\n\nWritten to {out}: {shown}{figure}." + (f"\n{beside}" if beside else "")
+
+
+def made(experiment: Experiment, results: Sequence[Result]) -> Table:
+    """The table of an experiment: beside the published cells where the paper prints a table, its rows alone elsewhere.
+
+    ValueError without results.
+    """
+    item = experiment.printed or experiment.name
+    if item in PRINTED:
+        return PRINTED[item](results, paper.load(item), experiment)
+    if item == "table5":
+        return tables.table5(results, paper.load(item), experiment, paper.load("statements"))
+    return tables.runs_table(results, experiment, paper.load("statements"))
+
+
+def _drawn(name: str, out: Path) -> str:
+    """Draw a figure that needs no run."""
+    if name in ILLUSTRATED:
+        from analysis.schedule_figures import build_figure  # matplotlib, here and below
+
+        return "\n".join(map(str, build_figure(name, out)))
+    from analysis.simulated_figures import build_figures
+
+    return "\n".join(map(str, build_figures(out, (name,))))
 
 
 def _table4(out: Path) -> str:
@@ -108,6 +138,7 @@ def _inconsistencies(out: Path) -> str:
     return build_inconsistencies(out)
 
 
+PRINTED = {name: getattr(tables, name) for name in ("table1", "table3", "table6", "table7")}
 COMPUTED: dict[str, Callable[[Path], str]] = {
     "table4": _table4,
     "accounts": _accounts,
@@ -116,28 +147,32 @@ COMPUTED: dict[str, Callable[[Path], str]] = {
 }
 
 
-def _figure(table: Table, stem: Path) -> Path:
-    """Draw figure5.png and .svg unless those that lie there were made from the same inputs."""
-    png, svg, stamp = (stem.with_suffix(suffix) for suffix in (".png", ".svg", ".inputs"))
-    digest = _inputs(table)
+def _figure(table: Table, out: Path) -> Path:
+    """Draw <figure>.png and .svg unless those that lie there were made from the same inputs."""
+    name, module = FIGURES[table.experiment.name]
+    png, svg, stamp = (out / f"{name}{suffix}" for suffix in (".png", ".svg", ".inputs"))
+    digest = _inputs(table, module)
     current = stamp.read_text().strip() if stamp.exists() else ""
     if current != digest or not (png.exists() and svg.exists()):
-        from analysis.figures import figure5, image  # matplotlib: half a second that most calls don't pay
+        from analysis.style import save  # matplotlib: half a second that most calls don't pay
 
-        figure = figure5(table)
-        for path in (png, svg):
-            write_bytes(path, image(figure, path.suffix.removeprefix(".")))
+        save(getattr(importlib.import_module(module), name)(table), out / name)
         write_bytes(stamp, f"{digest}\n".encode())
     return png
 
 
-def _inputs(table: Table) -> str:
+def _inputs(table: Table, module: str) -> str:
     """sha256 over the numbers drawn and the code that draws them."""
-    drawn = [(r.run.run_id, r.run.row, r.run.config.flops, r.loss) for r in table.results]
-    cells = [(c.row, c.column, c.text) for c in table.cells]
+    drawn = [
+        (r.run.run_id, r.run.row, r.run.x, r.run.ours, r.run.config.flops, r.loss, r.evaluation, r.syncs)
+        for r in table.results
+    ]
+    cells = [(c.row, c.column, c.text) for c in (*table.cells, *table.statements)]
     slopes = [(s.method, s.printed.text if s.printed else "") for s in table.slopes]
     text = repr((table.scale, drawn, cells, slopes))
-    return hashlib.sha256(text.encode() + DRAWING.read_bytes()).hexdigest()
+    folder = Path(__file__).parent
+    files = (f"{module.removeprefix('analysis.')}.py", "series.py", "style.py")
+    return hashlib.sha256(text.encode() + b"".join((folder / file).read_bytes() for file in files)).hexdigest()
 
 
 def _csv(table: Table) -> str:

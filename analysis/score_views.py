@@ -3,14 +3,16 @@
 from collections.abc import Iterator
 
 from analysis.render import Grid
+from analysis.rows import Row, heads, score_columns
 from analysis.scores import Score, difference
-from analysis.tables import SCORES, Row, Table
+from analysis.tables import Table
 from experiments.base import DP
 from repro.evals import BOS_RULE, METRICS, SHOWN, TASKS
 from repro.paper import verdict
 
 NOT_EVALUATED = "not evaluated"
 NOTHING = "–"
+WORDS = {"HellaSwag": "HellaSwag (HSwag)", "Piqa": "Piqa", "Arc Easy": "Arc Easy (ArcE)"}
 CHANCE = {task.column: task.chance for task in TASKS.values() if task.column}
 
 
@@ -30,17 +32,17 @@ def short_cell(row: Row, column: str) -> str:
     return f"{100 * score.mean:.1f}"
 
 
-def csv_line(row: Row, name: str, column: str) -> tuple[str, ...]:
+def csv_line(row: Row, column: str) -> tuple[str, ...]:
     """A line under the columns of `analysis.views`; percent, as printed."""
-    printed = row.printed[column].text
+    printed = row.printed[column].text if column in row.printed else ""
     score = row.score(column, SHOWN)
     if score is None:
-        return (name, column, "", "", "0", printed, "", NOT_EVALUATED if row.losses else row.state, "")
+        return (row.name, column, "", "", "0", printed, "", NOT_EVALUATED if row.losses else row.state, "")
     spread = "" if score.spread is None else f"{100 * score.spread:.8g}"
     tolerance = _tolerance(row, score)
     numbers = (f"{100 * score.mean:.8g}", spread, str(len(score.by_seed)), printed, tolerance and f"{tolerance:.8g}")
     said = f"{judged(row, column)} ({_named(score)}, standard error {_percent(score.standard_error)})"
-    return (name, column, *map(str, numbers), said, " ".join(row.evaluated_ids))
+    return (row.name, column, *map(str, numbers), said, " ".join(row.evaluated_ids))
 
 
 def judged(row: Row, column: str) -> str:
@@ -53,6 +55,8 @@ def judged(row: Row, column: str) -> str:
         return f"{scale}: no paper verdict"
     if score.partial:
         return "partial: no verdict"
+    if column not in row.printed:
+        return "not published"
     return verdict(row.printed[column], 100 * score.mean, float(_tolerance(row, score) or 0.0), scale)
 
 
@@ -64,20 +68,22 @@ def _tolerance(row: Row, score: Score) -> float | str:
 
 
 def grids(table: Table, metrics: tuple[str, ...] = METRICS) -> Iterator[Grid]:
-    """For each metric the scores with their errors, and the differences from Data-Parallel beside them."""
-    rows = [row for row in table.rows if any(row.score(column, SHOWN) for column in SCORES)]
+    """For each metric the scores with their errors, and the differences from Data-Parallel where it is a row."""
+    columns = score_columns(table.rows)
+    rows = [row for row in table.rows if any(row.score(column, SHOWN) for column in columns)]
+    beside = any(row.method == DP for row in rows)
     for metric in metrics if rows else ():
-        head = ("Size", "Method", *SCORES, *(f"{column}:\ndifference" for column in SCORES))
-        lines = tuple(_line(row, rows, metric) for row in rows)
+        differences = tuple(f"{column}:\ndifference" for column in columns) if beside else ()
+        lines = tuple(_line(row, rows, metric, columns)[: len(row.cells) + len(columns) * (1 + beside)] for row in rows)
         title = f"Downstream scores ({table.scale}): {metric}, in percent, ± standard error"
-        yield Grid(title, head, lines, left=2)
+        yield Grid(title, (*heads(rows), *columns, *differences), lines, left=len(heads(rows)))
 
 
-def _line(row: Row, rows: list[Row], metric: str) -> tuple[str, ...]:
-    base = next((r for r in rows if r.size == row.size and r.method == DP), None)
-    scores = {column: row.score(column, metric) for column in SCORES}
+def _line(row: Row, rows: list[Row], metric: str, columns: tuple[str, ...]) -> tuple[str, ...]:
+    base = next((r for r in rows if r.point == row.point and r.method == DP), None)
+    scores = {column: row.score(column, metric) for column in columns}
     shown = [NOTHING if s is None else _with_error(s.mean, s.standard_error) for s in scores.values()]
-    return (row.size, row.short, *shown, *(_difference(s, base, column) for column, s in scores.items()))
+    return (*row.cells, *shown, *(_difference(s, base, column) for column, s in scores.items()))
 
 
 def _difference(score: Score | None, base: Row | None, column: str) -> str:
@@ -91,24 +97,28 @@ def _difference(score: Score | None, base: Row | None, column: str) -> str:
 
 def legend(table: Table) -> Iterator[str]:
     """Metric, split, count, prompts, chance and what the differences say."""
-    named = {c: next((s for row in table.rows if (s := row.score(c, SHOWN))), None) for c in SCORES}
-    if not any(named.values()):
-        yield "HellaSwag (HSwag), Piqa, Arc Easy (ArcE): not evaluated on our runs yet (`python -m repro evaluate`)."
+    columns = score_columns(table.rows)
+    named = {c: found for c in columns if (found := next((s for r in table.rows if (s := r.score(c, SHOWN))), None))}
+    words = ", ".join(WORDS[column] for column in columns)
+    if not named:
+        if table.cells:
+            yield f"{words}: not evaluated on our runs yet (`python -m repro evaluate`)."
         return
-    parts = [f"{c}: {_named(s)}, chance {100 * CHANCE[c]:.0f}" for c, s in named.items() if s]
-    yield f"HellaSwag (HSwag), Piqa, Arc Easy (ArcE): {SHOWN} in percent. {'; '.join(parts)}."
+    parts = [f"{c}: {_named(s)}, chance {100 * CHANCE[c]:.0f}" for c, s in named.items()]
+    yield f"{words}: {SHOWN} in percent. {'; '.join(parts)}."
     yield (
-        f"The paper does not say whether its scores are acc or acc_norm; ours beside them are {SHOWN}, an assumption. "
-        f"Zero-shot, lm-eval's prompts ({', '.join(s.fact('prompt') for s in named.values() if s)}). BOS: {BOS_RULE}."
+        f"The paper does not say whether its scores are acc or acc_norm; ours are {SHOWN}, an assumption. "
+        f"Zero-shot, lm-eval's prompts ({', '.join(s.fact('prompt') for s in named.values())}). BOS: {BOS_RULE}."
     )
-    yield (
-        "A difference is from Data-Parallel at the same size, over the same questions, ± its paired standard error; "
-        "inside: within two of them, so that the two methods can't be told apart by it. Of equal methods, one in "
-        "twenty differences is beyond."
-    )
+    if any(row.method == DP for row in table.rows):
+        yield (
+            "A difference is from Data-Parallel at the same point, over the same questions, ± its paired standard "
+            "error; inside: within two of them, so that the two methods can't be told apart by it. Of equal methods, "
+            "one in twenty differences is beyond."
+        )
     if table.scale != "paper":
         yield f"Scores at scale {table.scale} are not compared with the paper's."
-    elif not any(s.partial for s in named.values() if s):
+    elif not any(s.partial for s in named.values()):
         yield "Scores: tolerance beyond the printed rounding 2 √2 standard errors."
 
 

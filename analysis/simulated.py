@@ -7,11 +7,11 @@ answers at once, and the figures, which need matplotlib, live in `analysis.simul
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.simulated_format import Sheet, write_sheet
+from analysis.render import Document, Grid, Notes, text, write
 from experiments.base import TOKENS_PER_PARAMETER, model
 from experiments.table4 import EXPERIMENT as TABLE4
 from repro.account import (
@@ -122,13 +122,18 @@ def build_table4(out: Path) -> str:
     _write_csv(out / "table4.csv", COLUMNS, [_line(c.row, c.column, c.text, c.paper, c.verdict) for c in cells])
     crossings = [(cell.row, cell.column, f"{cell.crossing:.5g}") for cell in cells]
     _write_csv(out / "table4-crossings.csv", ("row", "column", "gbit_per_s"), crossings)
-    write_sheet(_table4_sheet(cells), out / "table4")
+    write(_table4_document(cells), out / "table4")
     return _table4_lines(cells, finite=False)
 
 
 def account_cells(item: str) -> tuple[Account, ...]:
     """The counted cells of `table1` (hours and terabytes) or `table7` (terabytes), in printed order."""
-    return tuple(account for cell in load(item) if (account := _account(cell)) is not None)
+    return accounts_of(load(item))
+
+
+def accounts_of(cells: Iterable[Published]) -> tuple[Account, ...]:
+    """Those of the published cells that are counted: hours and terabytes of Tables 1 and 7."""
+    return tuple(account for cell in cells if (account := _account(cell)) is not None)
 
 
 def build_accounts(out: Path) -> str:
@@ -145,14 +150,11 @@ def build_accounts(out: Path) -> str:
         [(item, *line, account.true) for (item, account), line in zip(accounts, lines, strict=True)],
     )
     rows = [(item, a.row, a.column, f"{a.ours:.4g}", a.paper.text, a.verdict, a.true) for item, a in accounts]
-    sheet = Sheet(
-        title="Bytes, hours and memory",
-        head=("Item", "Row", "Column", "Ours", "Paper", "Verdict", "In true units"),
-        rows=tuple(rows),
-        notes=_account_notes(accounts),
-    )
-    write_sheet(sheet, out / "accounts")
-    return sheet.text()
+    head = ("Item", "Row", "Column", "Ours", "Paper", "Verdict", "In true units")
+    sections = (Grid("", head, tuple(rows), left=len(head)), Notes("", _account_notes(accounts)))
+    document = Document("Bytes, hours and memory", (), sections)
+    write(document, out / "accounts")
+    return text(document)
 
 
 def claim_cells() -> tuple[Account, ...]:
@@ -299,7 +301,7 @@ def _line(row: str, column: str, ours: str, paper: Published, judged: str) -> tu
     return (row, column, ours, "", "", paper.text, "0", judged, "")
 
 
-def _table4_sheet(cells: Sequence[Cell]) -> Sheet:
+def _table4_document(cells: Sequence[Cell]) -> Document:
     heads = ("Model", "Method", *(f"{target:.0%}" for target in TABLE4.targets))
     rows = []
     for start in range(0, len(cells), len(TABLE4.targets)):
@@ -307,7 +309,8 @@ def _table4_sheet(cells: Sequence[Cell]) -> Sheet:
         size, label = group[0].row.split(" | ")
         rows.append((size, label, *(f"{_pair(cell)} ({_three(cell.crossing)})" for cell in group)))
     notes = ("Each cell: ours = the paper's (where the target is truly reached), Gbit/s.", _score(cells))
-    return Sheet(f"Table 4: {TABLE4.title}", heads, tuple(rows), (*notes, *_notes(cells)))
+    sections = (Grid("", heads, tuple(rows), left=len(heads)), Notes("", (*notes, *_notes(cells))))
+    return Document(f"Table 4: {TABLE4.title}", (), sections)
 
 
 def _write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -4,10 +4,8 @@ Curves have the paper's axes: utilisation from 0 to 1 over bandwidth from 0.1 to
 Its figures have no published digits, so nothing of theirs is drawn but what a table prints.
 """
 
-import io
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -16,25 +14,16 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter
 
+from analysis.style import COLOURS, COLUMN_IN, STYLE, TEXT_IN, image, legend_below, save
 from experiments import figure3, figure4, figure7, figure9, figure14, figure15, figure16
 from experiments.base import model, streaming
 from repro.account import send_bytes
 from repro.experiment import vary
 from repro.files import write_bytes
 from repro.forecast import Forecast, Question
-from repro.methods import METHODS
 from repro.scenario import PAPER_GRID, Drawing, Simulation, paper_curve
 from repro.simulate import Cycle, Kind, Link, Node, trace, utilisation
 
-# Blue, orange and green are the paper's (§3.1); red is its own method (appendix, Figure 16), so overlap
-# alone is purple.
-COLOURS = dict(
-    zip(
-        (m.key for m in METHODS),
-        ("tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:red"),
-        strict=True,
-    )
-)
 DASHES = {"strided": "-", "sequential": "--"}
 NODE_COLOURS: dict[Kind, str] = {
     "forward": "#4c8fd0",
@@ -48,60 +37,29 @@ NODE_LABELS: dict[Kind, str] = {
     "backward_parameters": "backward, parameters",
     "reduction": "reduction",
 }
-COLUMN_IN, TEXT_IN = 3.4, 7.0
-STYLE: dict[Any, Any] = {
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "legend.fontsize": 7,
-    "lines.linewidth": 1.4,
-    "svg.hashsalt": "simulated",  # the same file from the same numbers
-    "svg.fonttype": "none",
-}
 CHOSEN_LAYERS = 3  # |p|, §3.3.1
 FINE_GRID = np.logspace(-1, 3, 400)
 
 
-def build_figures(out: Path) -> tuple[Path, ...]:
-    """Draw all of them under `out`; the files written."""
-    out.mkdir(parents=True, exist_ok=True)
-    drawn = {
-        "figure3": lambda: draw_schedules(figure3.EXPERIMENT),
-        "figure4": lambda: draw_curves(figure4.EXPERIMENT, marks=True),
-        "figure6b": draw_peak_bandwidth,
-        "figure7": lambda: draw_patterns(figure7.EXPERIMENT),
-        "figure9": lambda: draw_delays(figure9.EXPERIMENT),
-        "figure14": lambda: draw_schedules(figure14.EXPERIMENT),
-        "figure15": lambda: draw_curves(figure15.EXPERIMENT),
-        "figure16": lambda: draw_curves(figure16.EXPERIMENT),
-    }
+DRAWN: dict[str, Callable[[], Figure]] = {
+    "figure3": lambda: draw_schedules(figure3.EXPERIMENT),
+    "figure4": lambda: draw_curves(figure4.EXPERIMENT, marks=True),
+    "figure6b": lambda: draw_peak_bandwidth(),
+    "figure7": lambda: draw_patterns(figure7.EXPERIMENT),
+    "figure9": lambda: draw_delays(figure9.EXPERIMENT),
+    "figure14": lambda: draw_schedules(figure14.EXPERIMENT),
+    "figure15": lambda: draw_curves(figure15.EXPERIMENT),
+    "figure16": lambda: draw_curves(figure16.EXPERIMENT),
+}
+
+
+def build_figures(out: Path, names: Iterable[str] = tuple(DRAWN)) -> tuple[Path, ...]:
+    """Draw them under `out`; the files written."""
     files = []
     with mpl.rc_context(STYLE):
-        for name, draw in drawn.items():
-            files += save(draw(), out / name)
+        for name in names:
+            files += save(DRAWN[name](), out / name)
     return tuple(files)
-
-
-def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write `stem`.png and .svg without a date, so that the same numbers give the same file."""
-    paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
-    for path in paths:
-        _write_figure(figure, path)
-    return paths
-
-
-def _write_figure(figure: Figure, path: Path) -> None:
-    """Drawn in memory first, so that a full disk leaves no half of a picture."""
-    picture = io.BytesIO()
-    kind = path.suffix.lstrip(".") or "png"
-    undated: dict[str, Any] = {"metadata": {"Date": None}} if kind == "svg" else {}
-    figure.savefig(picture, format=kind, dpi=200, **undated)
-    write_bytes(path, picture.getvalue())
 
 
 def draw_curves(spec: Simulation, marks: bool = False) -> Figure:
@@ -119,7 +77,7 @@ def draw_curves(spec: Simulation, marks: bool = False) -> Figure:
         panel.set_title(f"({letter}) {network.name}", loc="left")
         _utilisation_axes(panel)
     panels[0].set_ylabel("Compute utilisation")
-    _legend_below(figure, panels[0], columns=3)
+    legend_below(figure, panels[0], columns=3)
     return figure
 
 
@@ -139,7 +97,7 @@ def draw_patterns(spec: Simulation) -> Figure:
         )
     _utilisation_axes(panel)
     panel.set_ylabel("Compute utilisation")
-    _legend_below(figure, panel, columns=2)
+    legend_below(figure, panel, columns=2)
     return figure
 
 
@@ -156,7 +114,7 @@ def draw_delays(spec: Simulation) -> Figure:
         panel.plot(FINE_GRID, curve, ":" if hidden else "-", color=shades[i], label=label)
     _utilisation_axes(panel)
     panel.set_ylabel("Compute utilisation")
-    _legend_below(figure, panel, columns=2)
+    legend_below(figure, panel, columns=2)
     return figure
 
 
@@ -182,7 +140,7 @@ def draw_peak_bandwidth() -> Figure:
     panel.set_ylim(0, 1.05)
     panel.axvline(sizes.index(CHOSEN_LAYERS), color="#bbbbbb", linewidth=0.8)
     panel.annotate("chosen", (sizes.index(CHOSEN_LAYERS), 1.0), xytext=(3, 0), textcoords="offset points", fontsize=7)
-    _legend_below(figure, panel, columns=1)
+    legend_below(figure, panel, columns=1)
     return figure
 
 
@@ -218,7 +176,7 @@ def plot_forecast(question: Question, answer: Forecast, path: Path) -> None:
         panel.set_xlim(grid[0], grid[-1])
         panel.set_ylabel("Compute utilisation")
         panel.set_title(f"{question.method.label}, {question.network.name}", loc="left")
-        _write_figure(figure, path)
+        write_bytes(path, image(figure, path.suffix.lstrip(".") or "png"))
 
 
 def _steady(cycle: Cycle, times: tuple[float, ...], spec: Drawing) -> float:
@@ -260,8 +218,3 @@ def _utilisation_axes(panel: Axes) -> None:
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     panel.set_ylim(0, 1.02)
     panel.set_xlabel("Bandwidth (Gbit/s)")
-
-
-def _legend_below(figure: Figure, panel: Axes, columns: int) -> None:
-    handles, labels = panel.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns)

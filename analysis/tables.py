@@ -1,17 +1,15 @@
-"""Tables of trained runs as data: ours over seeds, the paper's cells beside, verdicts, claims and slopes.
+"""Tables of trained runs as data: ours over seeds, the paper's cells beside, verdicts, claims, slopes and accounts.
 
-Pure functions of results and published cells; what they look like is `analysis.views`. No pandas, no
-plotting, no JAX, so that a table of finished runs prints at once.
+Pure functions of results and published cells, one for each table of the paper; what they look like is `analysis.views`.
+No pandas, no plotting, no JAX, so that a table of finished runs prints at once.
 """
 
-import math
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from analysis.fits import Line, power_law, published_points, semi_log
-from analysis.scores import Score, gather
+from analysis.rows import Losses, Row, losses_of, own_points, own_rows, printed_rows
+from analysis.simulated import Account, accounts_of
 from experiments.table5 import DP, STREAM_100
 from repro.experiment import Experiment, MiniClaim
 from repro.paper import (
@@ -23,117 +21,22 @@ from repro.paper import (
     judge_order,
     judge_parity,
     paired_differences,
-    verdict,
 )
 from repro.results import Result
 
-LOSS, FLOPS = "Eval Loss", "Flops"
-SCORES = ("HellaSwag", "Piqa", "Arc Easy")
-SHORT = (("Streaming DiLoCo with overlapped FP4 com., ", "Streaming "),)
 PRINTED_SLOPES = {DP: "scaling slope | Data-Parallel", STREAM_100: "scaling slope | Streaming DiLoCo"}
-
-Losses = Mapping[str, Mapping[str, Mapping[int, float]]]  # method -> size -> seed -> loss
-
-
-@dataclass(frozen=True)
-class Row:
-    """One method at one size: our runs over the seeds (none where none is planned) and the paper's cells."""
-
-    size: str  # ours; the paper's where we have none
-    method: str
-    paper_row: str
-    results: tuple[Result, ...]
-    printed: Mapping[str, Published]  # by column
-
-    @cached_property
-    def losses(self) -> dict[int, float]:
-        """Validation loss by seed, of the runs that are done."""
-        return {r.run.config.seed: r.loss for r in self.results if r.loss is not None}
-
-    @property
-    def mean(self) -> float | None:
-        """Over the seeds."""
-        return statistics.fmean(self.losses.values()) if self.losses else None
-
-    @property
-    def spread(self) -> float | None:
-        """Standard deviation over the seeds; None with fewer than two."""
-        return statistics.stdev(self.losses.values()) if len(self.losses) > 1 else None
-
-    @property
-    def flops(self) -> float | None:
-        """6 N · tokens of one run, as planned."""
-        return self.results[0].run.config.flops if self.results else None
-
-    @property
-    def run_ids(self) -> tuple[str, ...]:
-        """The runs behind the mean."""
-        return tuple(r.run.run_id for r in self.results if r.loss is not None)
-
-    @cached_property
-    def _scores(self) -> dict[tuple[str, str], Score | None]:
-        return {}
-
-    def score(self, column: str, metric: str) -> Score | None:
-        """A downstream score over the seeds that are evaluated; None without any."""
-        if (column, metric) not in self._scores:
-            evaluations = [r.evaluation for r in self.results if r.evaluation is not None]
-            self._scores[column, metric] = gather(evaluations, column, metric)
-        return self._scores[column, metric]
-
-    @property
-    def evaluated_ids(self) -> tuple[str, ...]:
-        """The runs behind the scores."""
-        return tuple(r.run.run_id for r in self.results if r.evaluation is not None)
-
-    @property
-    def short(self) -> str:
-        """The method in few words."""
-        return short(self.method)
-
-    @property
-    def state(self) -> str:
-        """done if any seed is, else the state of the first seed."""
-        if self.losses:
-            return "done"
-        return self.results[0].state if self.results else "not run"
-
-    @property
-    def tolerance(self) -> float | None:
-        """2 s √(1 + 1/n): the paper's one run and our mean of n, both of our spread s.
-
-        None for one seed, and for a miniature, which is held against nothing.
-        """
-        if self.spread is None or self.results[0].run.config.scale != "paper":
-            return None
-        return 2 * self.spread * math.sqrt(1 + 1 / len(self.losses))
-
-    @property
-    def verdict(self) -> str:
-        """On the loss. Only runs at paper scale are held against the paper's cell; one seed decides only
-        what already prints as published.
-        """
-        if self.mean is None:
-            return self.state
-        scale, cell = self.results[0].run.config.scale, self.printed.get(LOSS)
-        if scale != "paper":
-            return f"{scale}: no paper verdict"
-        if cell is None:
-            return "not published"
-        found = verdict(cell, self.mean, self.tolerance or 0.0, scale)
-        return "undecided (one seed)" if self.tolerance is None and found.startswith("deviates") else found
 
 
 @dataclass(frozen=True)
 class DecidedClaim:
-    """A claim, decided at each size (or step between sizes) and in all."""
+    """A claim, decided at each point (or step between points) and in all."""
 
     claim: MiniClaim
     parts: tuple[tuple[str, Claim], ...]
 
     @property
     def verdict(self) -> ClaimVerdict:
-        """One size that disagrees refutes it; all must agree for it to hold."""
+        """One point that disagrees refutes it; all must agree for it to hold."""
         return judge_all(part for _, part in self.parts)
 
 
@@ -161,6 +64,18 @@ class Table:
     slopes: tuple[Slope, ...]
     results: tuple[Result, ...]
     cells: tuple[Published, ...]
+    accounts: tuple[Account, ...] = ()  # hours and bytes, which follow without a run
+    statements: tuple[Published, ...] = ()  # numbers of the text that its figure marks
+
+
+def table1(results: Sequence[Result], cells: Sequence[Published], experiment: Experiment) -> Table:
+    """Table 1: overtraining with M = 2; hours and terabytes are accounts at paper scale, with or without runs."""
+    return _table(results, cells, experiment, printed_rows(results, cells), accounts=accounts_of(cells))
+
+
+def table3(results: Sequence[Result], cells: Sequence[Published], experiment: Experiment) -> Table:
+    """Table 3: one run over its seeds, evaluated with three kinds of parameters."""
+    return _table(results, cells, experiment, printed_rows(results, cells))
 
 
 def table5(
@@ -177,36 +92,19 @@ def table5(
     return _table(results, cells, experiment, rows, _slopes(rows, cells, statements))
 
 
-def runs_table(results: Sequence[Result], experiment: Experiment) -> Table:
-    """Any other experiment: its rows alone, nothing of the paper's beside. ValueError without results."""
-    rows = tuple(_row(paper_row, found, {}) for paper_row, found in grouped(results).items())
-    return _table(results, (), experiment, rows, ())
+def table6(results: Sequence[Result], cells: Sequence[Published], experiment: Experiment) -> Table:
+    """Table 6: two and four replicas, H = 30 and 100, at every size."""
+    return _table(results, cells, experiment, printed_rows(results, cells))
 
 
-def printed_rows(results: Iterable[Result], cells: Iterable[Published]) -> tuple[Row, ...]:
-    """A row for each printed row with a loss, in printed order."""
-    by_row: dict[str, dict[str, Published]] = {}
-    for cell in cells:
-        by_row.setdefault(cell.row, {})[cell.column] = cell
-    ours = grouped(results)
-    return tuple(_row(name, ours.get(name, ()), printed) for name, printed in by_row.items() if LOSS in printed)
+def table7(results: Sequence[Result], cells: Sequence[Published], experiment: Experiment) -> Table:
+    """Table 7: overtraining with M = 2 and M = 4; terabytes are accounts at paper scale, with or without runs."""
+    return _table(results, cells, experiment, printed_rows(results, cells), accounts=accounts_of(cells))
 
 
-def grouped(results: Iterable[Result]) -> dict[str, tuple[Result, ...]]:
-    """Results by the paper's row, in the order of their seeds."""
-    found: dict[str, tuple[Result, ...]] = {}
-    for result in sorted(results, key=lambda r: r.run.config.seed):
-        found[result.run.paper_row] = (*found.get(result.run.paper_row, ()), result)
-    return found
-
-
-def losses_of(rows: Iterable[Row]) -> Losses:
-    """Every planned row's losses, by method and size in table order."""
-    found: dict[str, dict[str, dict[int, float]]] = {}
-    for row in rows:
-        if row.results:
-            found.setdefault(row.method, {})[row.size] = row.losses
-    return found
+def runs_table(results: Sequence[Result], experiment: Experiment, statements: Sequence[Published] = ()) -> Table:
+    """Any other experiment: its rows alone; `statements` are for its figure. ValueError without results."""
+    return replace(_table(results, (), experiment, own_rows(results)), statements=tuple(statements))
 
 
 def decide(claim: MiniClaim, losses: Losses) -> DecidedClaim:
@@ -229,7 +127,8 @@ def _table(
     cells: Sequence[Published],
     experiment: Experiment,
     rows: tuple[Row, ...],
-    slopes: tuple[Slope, ...],
+    slopes: tuple[Slope, ...] = (),
+    accounts: tuple[Account, ...] = (),
 ) -> Table:
     if not results:
         raise ValueError(f"{experiment.name}: a table needs at least one planned run")
@@ -243,12 +142,8 @@ def _table(
         slopes=slopes,
         results=tuple(results),
         cells=tuple(cells),
+        accounts=accounts,
     )
-
-
-def _row(paper_row: str, results: Sequence[Result], printed: Mapping[str, Published]) -> Row:
-    labels = results[0].run.labels if results else tuple(paper_row.split(" | "))
-    return Row(labels[0], " | ".join(labels[1:]), paper_row, tuple(results), printed)
 
 
 def _slopes(rows: Sequence[Row], cells: Sequence[Published], statements: Sequence[Published]) -> tuple[Slope, ...]:
@@ -268,17 +163,3 @@ def _slopes(rows: Sequence[Row], cells: Sequence[Published], statements: Sequenc
             )
         )
     return tuple(found)
-
-
-def short(method: str) -> str:
-    """A method's label in few words."""
-    for name, stands in SHORT:
-        method = method.replace(name, stands)
-    return method
-
-
-def own_points(rows: Iterable[Row], method: str) -> tuple[tuple[float, float], ...]:
-    """(FLOPs, mean loss) of our runs of a method."""
-    return tuple(
-        (row.flops, row.mean) for row in rows if row.method == method and row.flops is not None and row.mean is not None
-    )

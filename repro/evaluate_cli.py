@@ -51,7 +51,7 @@ def add_lm_eval(parser: argparse.ArgumentParser) -> None:
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--parameters", choices=PARAMETERS, help="default: as its validation loss (Table 3)")
+    parser.add_argument("--parameters", choices=PARAMETERS, help="default: as the row or the run says (Table 3)")
     parser.add_argument("--root", type=Path, default=Path("runs"), help="where run folders lie (default runs)")
     parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens, questions and compiled programs")
 
@@ -64,7 +64,7 @@ def evaluate(args: argparse.Namespace) -> int:
     """Score what is missing; nothing heavy is imported when nothing is."""
     if args.batch < 1:
         raise UserError(f"batch={args.batch}: give at least one sequence.")
-    jobs = tuple(_jobs(args))
+    jobs = tuple(dict.fromkeys(_jobs(args)))  # rows may share a run
     todo = pending(jobs, args.root)
     code = 0
     if todo:

@@ -67,6 +67,7 @@ class Experiment:
     mini_model: str = ""  # whose miniature stands in for the one size of an ablation; "" goes by the ladder
     scored: bool = False  # its table or figure has downstream scores
     syncs: bool = False  # drawn from the runs' logs of outer gradients
+    printed: str = ""  # the item of data/paper with its cells, where that isn't its own name
     min_rounds: int = 0  # a miniature with fewer rounds of H steps is left out, and the plan says so
 
 

@@ -47,7 +47,7 @@ class Plan:
 
 def plan(experiment: Experiment, scale: str, seeds: int = 1) -> tuple[Plan, ...]:
     """Each run of `experiment` once, in order; UserError for what is simulated and has no runs."""
-    printed = _printed(experiment.name)
+    printed = _printed(experiment.printed or experiment.name)
     return tuple(_planned(run, printed) for run in unique(_expanded(experiment, scale, seeds)))
 
 

@@ -67,6 +67,25 @@ class Drawing:
     claims: ClassVar[tuple[()]] = ()
 
 
+@dataclass(frozen=True)
+class Illustration:
+    """The spec of a picture of the trainer's own schedule: labelled ways to synchronise `layers` layers over the inner
+    steps from `first_step` to `steps`. No rows either.
+    """
+
+    name: str
+    title: str
+    place: str
+    layers: int
+    replicas: int
+    first_step: int
+    steps: int
+    schedules: tuple[tuple[str, SyncConfig], ...]
+    assumptions: tuple[str, ...] = ()
+    rows: ClassVar[tuple[()]] = ()
+    claims: ClassVar[tuple[()]] = ()
+
+
 def paper_period(fragments: int, every: int = 100) -> int:
     """Steps between two sends in Table 4's runs: floor(H / (P + 1)) + 1; the text's 11, 5, 2 are one less."""
     return every // (fragments + 1) + 1

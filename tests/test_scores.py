@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fabricated import finish_all, planned
+from fabricated import finish_all, planned, summary
 
 from analysis.render import WIDTH, text
+from analysis.rows import Row
 from analysis.score_views import judged
 from analysis.scores import Score, difference, gather
-from analysis.tables import Row, Table, table5
+from analysis.tables import Table, table5
 from analysis.views import COLUMNS, csv_rows, document
 from experiments.table5 import DP, EXPERIMENT, STREAM_30
 from repro import paper
@@ -121,7 +122,7 @@ def line(table: Table, row: str, column: str) -> dict[str, str]:
 
 def test_a_miniature_shows_metric_part_and_error_and_is_held_against_nothing(tmp_path: Path):
     table = tabled(tmp_path, "mini", SHARES, seeds=2)
-    size = table.rows[0].size
+    size = table.rows[0].point
     found = line(table, f"{size} | {DP}", "HellaSwag")
     assert (found["ours"], found["n"], found["tolerance"], found["spread"]) == ("24.7", "2", "", "0")
     assert found["verdict"] == (
@@ -148,8 +149,7 @@ def test_whole_sets_at_paper_scale_are_judged_both_ways(tmp_path: Path):
 
 def test_what_is_partly_asked_gets_no_verdict_at_paper_scale():
     run = planned("paper")[0]
-    result = Result(run, {"validation_loss": 3.5}, evaluation=evaluation(run.run_id, answers(1, 0), of=9))
-    row = Row(
-        "35M", DP, run.paper_row, (result,), {c.column: c for c in paper.load("table5") if c.row == run.paper_row}
-    )
+    result = Result(run, summary(3.5), evaluation=evaluation(run.run_id, answers(1, 0), of=9))
+    printed = {c.column: c for c in paper.load("table5") if c.row == run.paper_row}
+    row = Row(run.labels, run.paper_row, (result,), printed)
     assert judged(row, "HellaSwag") == "partial: no verdict" and judged(row, "Piqa") == "not evaluated"

@@ -9,13 +9,11 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from xml.etree import ElementTree
 
-import matplotlib as mpl
 import pytest
 
 from analysis import simulated_figures
 from analysis.inconsistencies import build_inconsistencies, inconsistencies
 from analysis.simulated import build_accounts, build_table4, table4_text
-from analysis.simulated_format import Sheet
 from experiments import figure3, figure9, figure14, figure16
 from repro import simulate_cli
 from repro.errors import UserError
@@ -85,9 +83,7 @@ def test_figures_are_there_twice_and_svg_is_xml(figures):
 
 
 def test_same_numbers_give_the_same_file(figures, tmp_path):
-    with mpl.rc_context(simulated_figures.STYLE):
-        again = simulated_figures.save(simulated_figures.draw_schedules(figure3.EXPERIMENT), tmp_path / "figure3")
-    for path in again:
+    for path in simulated_figures.build_figures(tmp_path, ("figure3",)):
         first = next(other for other in figures if other.name == path.name)
         assert path.read_bytes() == first.read_bytes()
 
@@ -137,14 +133,6 @@ def test_inconsistencies_are_calculated(tmp_path):
         assert figure in text
         assert figure in shown
     assert (tmp_path / "inconsistencies.html").exists()
-
-
-def test_sheets_escape():
-    sheet = Sheet("a < b", ("x|y",), (("50% & <more>",),), ("n_1",))
-    assert "x\\|y" in sheet.markdown()
-    assert "50\\% \\& <more>" in sheet.latex()
-    assert "n\\_1" in sheet.latex()
-    assert "&lt;more&gt;" in sheet.html()
 
 
 def test_example_of_the_command_line(capsys):

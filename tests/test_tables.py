@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fabricated import finish, finish_all, invented_loss, planned
+from fabricated import finish, finish_all, invented_loss, planned, summary
 
-from analysis.tables import Row, Table, decide, runs_table, table5
+from analysis.rows import Row
+from analysis.tables import Table, decide, runs_table, table5
 from experiments.table5 import DP, EXPERIMENT, STREAM_30, STREAM_100
 from repro import paper
 from repro.experiment import MiniClaim
@@ -27,7 +28,7 @@ def invented(scale: str, losses: Mapping[str, list[float]]) -> Table:
     for run in planned(scale, seeds):
         values = losses.get(run.paper_row, [])
         done = run.config.seed < len(values)
-        results.append(Result(run, {"validation_loss": values[run.config.seed]} if done else None))
+        results.append(Result(run, summary(values[run.config.seed]) if done else None))
     return tabled(tuple(results))
 
 
@@ -40,7 +41,7 @@ def test_mean_and_spread_over_seeds(tmp_path: Path):
     table = tabled(collect(runs, tmp_path))
     ours = row(table, f"35M | {DP}")
     expected = [invented_loss(r) for r in runs if r.paper_row == ours.paper_row]
-    assert (ours.size, ours.method, len(ours.losses)) == (ours.results[0].run.config.model.size, DP, 3)
+    assert (ours.point, ours.method, len(ours.losses)) == (ours.results[0].run.config.model.size, DP, 3)
     assert ours.mean == pytest.approx(sum(expected) / 3)
     assert ours.spread == pytest.approx(statistics.stdev(expected))
 

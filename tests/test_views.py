@@ -57,6 +57,7 @@ def test_the_terminal_view_fits_and_names_scale_runs_and_assumptions(tmp_path: P
     shown = text(document(tabled(collect(runs, tmp_path)), terminal=True))
     assert max(map(len, shown.splitlines())) <= WIDTH
     assert f"scale {scale}" in shown.lower() and all(run.run_id in shown for run in runs)
+    shown = " ".join(shown.split())
     assert "Outer settings: the paper's (nesterov," in shown and "learning rate 0.4" in shown
     for words in ("What the paper leaves open", "not evaluated", "data/paper/table5.csv", "in-domain"):
         assert words in shown

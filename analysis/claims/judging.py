@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from analysis.claims.evidence import BySeed, Spread, View
+from analysis.rows import Row
 from analysis.scores import difference
-from analysis.tables import Row
 from repro.config import RunConfig
 from repro.evals import SHOWN
 from repro.experiment import PlannedRun, expand, load
@@ -190,7 +190,7 @@ def against_cells(view: View, experiment: str, cells: Iterable[tuple[str, Publis
     """Mean losses of rows at paper scale, each held against its published cell, 2 s √(1 + 1/n) around it."""
     numbers, said, runs, tolerances = [], [], [], []
     for name, printed in cells:
-        row = Row("", "", name, view.row(experiment, name), {})
+        row = Row((name,), name, view.row(experiment, name), {})
         if row.mean is None:
             return Finding(NOT_RUN, sentence=note)
         found = verdict(printed, row.mean, row.tolerance or 0.0, view.scale)
@@ -240,7 +240,7 @@ def _scored(
 ) -> Iterator[Part]:
     for (name, *rows), column in itertools.product(pairs, columns):
         found = [view.row(experiment, row) for row in rows]
-        scores = [Row("", "", row, results, {}).score(column, SHOWN) for row, results in zip(rows, found, strict=True)]
+        scores = [Row((row,), row, results, {}).score(column, SHOWN) for row, results in zip(rows, found, strict=True)]
         claim = judge_order(())
         if scores[0] is not None and scores[1] is not None:
             gap = difference(scores[1], scores[0])
