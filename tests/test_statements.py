@@ -15,7 +15,8 @@ from analysis.claims import ablations, accounts, board, listed, scaling, similar
 from analysis.claims.evidence import Evidence, View, gather
 from analysis.claims.judging import MINI, VERDICTS, Finding, at_most, computed, level, ordered
 from analysis.report import build
-from experiments.table5 import DP, STREAM_30
+from experiments.table5 import DP, STREAM_30, STREAM_100
+from experiments.table7 import OURS_M2, OURS_M4
 from repro import paper
 from repro.errors import UserError
 from repro.experiment import PlannedRun
@@ -108,12 +109,28 @@ def test_the_spread_of_another_experiment_serves_a_single_seed(worlds: dict):
     """Table 5 has three seeds and Table 7, of models as large, one."""
     three, one = worlds["mini", "faithful"].results, _cache("mini", 1).results
     mixed = View("mini", {**one, "table5": three["table5"]})
-    spread = mixed.spread("45k")
+    runs = [mixed.row("table7", f"{method} | 25B")[0].run for method in (OURS_M2, OURS_M4)]
+    spread = mixed.spread(*runs)
     assert spread is not None and spread.experiments == ("table5",) and spread.seeds == 3
     found = scaling.m4_worse(mixed)
     assert found.verdict == "shape agrees (mini)"
     assert "is that of table5" in found.sentence and found.ours[0].seeds == 1
     assert found.ours[0].error == pytest.approx(spread.value)
+
+
+def test_a_spread_is_of_like_runs_where_there_are_any():
+    """Streaming against Streaming moves less between seeds than against data-parallel."""
+    by_row = {f"35M | {DP}": [3.0, 3.3], f"35M | {STREAM_30}": [3.0, 3.1], f"35M | {STREAM_100}": [3.0, 3.12]}
+    results = [
+        Result(r.run, {"validation_loss": by_row[r.run.paper_row][r.run.config.seed]})
+        for r in _cache("mini", 2).results["table5"]
+        if r.run.paper_row in by_row
+    ]
+    made = View("mini", {"table5": tuple(results)})
+    dp, s30, s100 = (made.row("table5", row)[0].run for row in by_row)
+    like, across = made.spread(s30, s100), made.spread(dp, s30)
+    assert like is not None and like.value == pytest.approx(0.02 / 2**0.5)
+    assert across is not None and across.value == pytest.approx(((0.2**2 + 0.18**2) / 4) ** 0.5)
 
 
 def test_a_disagreeing_miniature_says_how_it_differs(worlds: dict):

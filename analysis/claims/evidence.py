@@ -12,11 +12,15 @@ from pathlib import Path
 
 from analysis.claims.listed import statements
 from repro.archive import archive_path, filled
-from repro.experiment import expand, load
+from repro.experiment import PlannedRun, expand, load
 from repro.paper import paired_differences
 from repro.results import Result, collect
+from repro.scales import method_family
 
 BySeed = Mapping[int, float]
+Families = tuple[str, ...]
+ANY: Families = ("any",)
+UNLIKE = "tuning"  # its rows differ in learning rates far from the best: no spread of like runs
 
 
 @dataclass(frozen=True)
@@ -58,9 +62,19 @@ class View:
         """The first label of every row, the paper's: its sizes, in table order."""
         return tuple(dict.fromkeys(row.split(" | ")[0] for row in self.rows(experiment)))
 
-    def spread(self, size: str) -> Spread | None:
-        """Pooled over all pairs of rows at this size (ours) that share two seeds or more; None without any."""
-        return self._spreads.get(size)
+    def named(self, experiment: str, size: str) -> str:
+        """Our size that stands for one of the paper's."""
+        rows = (found for row, found in self.rows(experiment).items() if row.split(" | ")[0] == size)
+        return next(rows)[0].run.labels[0]
+
+    def spread(self, *runs: PlannedRun) -> Spread | None:
+        """Of a difference between runs such as these, pooled over pairs of rows that share two seeds or more.
+
+        Pairs at the same size (ours) of the same families of methods; of any families where there are none such; None
+        without either.
+        """
+        size = runs[0].config.model.size
+        return self._spreads.get((size, _families(*runs))) or self._spreads.get((size, ANY))
 
     @cached_property
     def _rows(self) -> dict[tuple[str, str], tuple[Result, ...]]:
@@ -72,21 +86,23 @@ class View:
         return found
 
     @cached_property
-    def _spreads(self) -> dict[str, Spread]:
-        sizes = {r.run.config.model.size for results in self.results.values() for r in results}
-        return {size: spread for size in sizes if (spread := _pooled(list(self._paired(size)))) is not None}
+    def _spreads(self) -> dict[tuple[str, Families], Spread]:
+        found: dict[tuple[str, Families], list[tuple[str, tuple[float, ...]]]] = {}
+        for size, families, experiment, differences in self._paired():
+            for key in ((size, families), (size, ANY)):
+                found.setdefault(key, []).append((experiment, differences))
+        return {key: spread for key, paired in found.items() if (spread := _pooled(paired)) is not None}
 
-    def _paired(self, size: str) -> Iterator[tuple[str, tuple[float, ...]]]:
-        """(experiment, paired differences from its first row) for every other row of runs of its own."""
+    def _paired(self) -> Iterator[tuple[str, Families, str, tuple[float, ...]]]:
+        """(size, families, experiment, paired differences) of every two rows of one size, each with runs of its own."""
         for experiment in self.results:
-            rows = [
-                (found[0].run.run_id, self.losses(experiment, row))
-                for row, found in self.rows(experiment).items()
-                if found[0].run.config.model.size == size
-            ]
-            yield from (
-                (experiment, paired_differences(losses, rows[0][1])) for run, losses in rows[1:] if run != rows[0][0]
-            )
+            if experiment == UNLIKE:
+                continue
+            rows = [(found[0].run, self.losses(experiment, row)) for row, found in self.rows(experiment).items()]
+            for (one, losses), (other, others) in itertools.combinations(rows, 2):
+                size = one.config.model.size
+                if size == other.config.model.size and one.run_id != other.run_id:
+                    yield size, _families(one, other), experiment, paired_differences(losses, others)
 
 
 @dataclass(frozen=True)
@@ -118,6 +134,10 @@ def _collected(scale: str, seeds: int, root: Path, own: bool) -> dict[str, tuple
         return found
     every = iter(filled(itertools.chain(*found.values()), archive_path(scale)))  # all at once: the file is read once
     return {name: tuple(itertools.islice(every, len(results))) for name, results in found.items()}
+
+
+def _families(*runs: PlannedRun) -> Families:
+    return tuple(sorted({method_family(run.config) for run in runs}))
 
 
 def _pooled(paired: Iterable[tuple[str, tuple[float, ...]]]) -> Spread | None:

@@ -259,7 +259,7 @@ def _values(
     losses: list[BySeed] = [view.losses(experiment, row) for row in rows]
     seeds = sorted(set.intersection(*(set(by_seed) for by_seed in losses)))
     values = tuple(combine(*(by_seed[seed] for by_seed in losses)) for seed in seeds)
-    known = view.spread(found[0][0].run.config.model.size) if len(values) == 1 else None
+    known = view.spread(*(results[0].run for results in found)) if len(values) == 1 else None
     return values, known, tuple(result for row in found for result in row)
 
 

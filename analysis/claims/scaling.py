@@ -40,14 +40,14 @@ def parity_1b_loss(view: View) -> Finding:
     if view.scale == "paper":
         methods = (DP, DILOCO_30, STREAM_30)
         return against_cells(view, "table5", [(f"1B | {m}", cell("table5", f"1B | {m}", "Eval Loss")) for m in methods])
-    pairs = [(f"{size}, {m}", f"{size} | {m}", f"{size} | {DP}") for m in (DILOCO_30, STREAM_30)]
+    pairs = [(f"{view.named('table5', size)}, {m}", f"{size} | {m}", f"{size} | {DP}") for m in (DILOCO_30, STREAM_30)]
     return level(view, "table5", pairs, SIMILAR)
 
 
 def parity_1b_accuracy(view: View) -> Finding:
     """The same for HellaSwag."""
     size = _billion(view)
-    pairs = [(f"{size}, {m}", f"{size} | {DP}", f"{size} | {m}") for m in (DILOCO_30, STREAM_30)]
+    pairs = [(f"{view.named('table5', size)}, {m}", f"{size} | {DP}", f"{size} | {m}") for m in (DILOCO_30, STREAM_30)]
     return scores_level(view, "table5", ("HellaSwag",), pairs, 1.0)
 
 
@@ -55,13 +55,16 @@ def parity_billions(view: View) -> Finding:
     """Streaming H = 100 and data-parallel at the largest size that both have."""
     size = view.sizes("table5")[-1]
     note = _cells_say("table5", [("4B", f"4B | {STREAM_100}", f"4B | {DP}")])
-    pairs = [(size, f"{size} | {STREAM_100}", f"{size} | {DP}")]
+    pairs = [(view.named("table5", size), f"{size} | {STREAM_100}", f"{size} | {DP}")]
     return level(view, "table5", pairs, SIMILAR, note=note)
 
 
 def superior_to_diloco(view: View) -> Finding:
     """Streaming no worse than DiLoCo at H = 30, at every size."""
-    pairs = [(size, f"{size} | {STREAM_30}", f"{size} | {DILOCO_30}") for size in _sizes(view, DILOCO_30)]
+    pairs = [
+        (view.named("table5", size), f"{size} | {STREAM_30}", f"{size} | {DILOCO_30}")
+        for size in _sizes(view, DILOCO_30)
+    ]
     return ordered(view, "table5", pairs, note=_by_size(STREAM_30, DILOCO_30))
 
 
@@ -69,14 +72,23 @@ def s100_worse_initially(view: View) -> Finding:
     """Streaming H = 100 behind data-parallel at the smallest size."""
     size = view.sizes("table5")[0]
     note = _by_size(STREAM_100, DP)
-    return ordered(view, "table5", [(size, f"{size} | {DP}", f"{size} | {STREAM_100}")], "better", note)
+    return ordered(
+        view, "table5", [(view.named("table5", size), f"{size} | {DP}", f"{size} | {STREAM_100}")], "better", note
+    )
 
 
 def s100_closes(view: View) -> Finding:
     """The gap of Streaming H = 100 at the smallest size less that at the largest."""
     first, *_, last = view.sizes("table5")
     rows = [f"{size} | {m}" for size in (first, last) for m in (STREAM_100, DP)]
-    part = order_part(view, "table5", f"{first} less {last}", rows, lambda a, b, c, d: (a - b) - (c - d), math.sqrt(2))
+    part = order_part(
+        view,
+        "table5",
+        " less ".join(view.named("table5", size) for size in (first, last)),
+        rows,
+        lambda a, b, c, d: (a - b) - (c - d),
+        math.sqrt(2),
+    )
     judge = Judge("below", "0", "seed spread", "Gap to Data-Parallel at the smallest size less that at the largest.")
     return judge(view, "table5", [part], _by_size(STREAM_100, DP))
 
@@ -126,7 +138,7 @@ def fp4_billion(view: View) -> Finding:
     part = order_part(
         view,
         "table5",
-        size,
+        view.named("table5", size),
         [f"{size} | {DILOCO_30}", f"{size} | {STREAM_30}"],
         lambda sixteen, four: LAST_DIGIT - (four - sixteen),
     )
@@ -185,7 +197,7 @@ def m4_accuracy(view: View) -> Finding:
 def replicas_differ(view: View) -> Finding:
     """Table 6: two replicas no worse than four, at every size and H."""
     keys = [(size, every) for size in view.sizes("table6") for every in (30, 100)]
-    pairs = [(f"{s}, H = {h}", f"{s} | {label(2, h)}", f"{s} | {label(4, h)}") for s, h in keys]
+    pairs = [(f"{view.named('table6', s)}, H = {h}", f"{s} | {label(2, h)}", f"{s} | {label(4, h)}") for s, h in keys]
     note = "The paper says only that M matters; its cells put M = 4 behind everywhere."
     return ordered(view, "table6", pairs, "better", note)
 

@@ -71,7 +71,7 @@ def falls_with_size(view: View) -> Finding:
     means = {size: _by_seed(view, size, _whole) for size in view.sizes(EXPERIMENT)}
     parts = [
         Part(
-            f"{a} less {b}",
+            " less ".join(view.named(EXPERIMENT, size) for size in (a, b)),
             judge_order([means[a][s] - means[b][s] for s in sorted(means[a].keys() & means[b].keys())]),
             (*_runs(view, a), *_runs(view, b)),
         )
@@ -126,7 +126,9 @@ def _each_size(
     parts = []
     for size in view.sizes(EXPERIMENT):
         found = _by_seed(view, size, measure)
-        parts.append(Part(size, decide([found[seed] for seed in sorted(found)]), _runs(view, size)))
+        parts.append(
+            Part(view.named(EXPERIMENT, size), decide([found[seed] for seed in sorted(found)]), _runs(view, size))
+        )
     return judge(view, EXPERIMENT, parts, _logged(view))
 
 
