@@ -53,7 +53,15 @@ def rows_of(table: Table, method: str) -> tuple[Row, ...]:
 
 def draw(panel: Axes, rows: Sequence[Row], xs: Sequence[float], look: Look, label: str, value: Value = loss) -> None:
     """One series: a line through its points, error bars, hollow marks for points that are not the paper's."""
-    points = [(x, *found, row.ours) for x, row in zip(xs, rows, strict=True) if (found := value(row)) is not None]
+    points = []
+    for x, row in zip(xs, rows, strict=True):
+        if (found := value(row)) is None:
+            continue
+        if value is loss and found[0] > guessing(row):
+            _off_the_scale(panel, x, found[0], look)
+        else:
+            points.append((x, *found, row.ours))
+    panel.plot([], [], look.line, marker=look.mark, color=look.colour, label=label)
     if not points:
         return
     x, y, errors, _ = zip(*points, strict=True)
@@ -64,7 +72,17 @@ def draw(panel: Axes, rows: Sequence[Row], xs: Sequence[float], look: Look, labe
         if chosen:
             face = "white" if hollow else look.colour
             panel.plot(*zip(*chosen, strict=True), look.mark, color=look.colour, mfc=face, zorder=3)
-    panel.plot([], [], look.line, marker=look.mark, color=look.colour, label=label)
+
+
+def guessing(row: Row) -> float:
+    """ln V, the loss of a model that knows nothing: what lies above it has diverged."""
+    return math.log(row.results[0].run.config.model.vocab)
+
+
+def _off_the_scale(panel: Axes, x: float, value: float, look: Look) -> None:
+    """A diverged run is told at the upper edge, so that it doesn't press all others into one line."""
+    text = f"{value:,.0f} ↑"
+    panel.annotate(text, (x, 1), xycoords=("data", "axes fraction"), ha="center", va="bottom", color=look.colour)
 
 
 def by_x(panel: Axes, table: Table, looks: dict[str, tuple[Look, str]], value: Value = loss) -> None:

@@ -172,3 +172,11 @@ def test_table7_goes_by_method_and_budget():
         ["25B", "100B", "250B"],
         ["25B→100B", "100B→250B"],
     ]
+
+
+def test_a_diverged_run_is_told_at_the_edge_and_presses_nothing_flat():
+    found = table("figure11", seeds=1)
+    results = [Result(r.run, summary(1280.4)) if r.run.labels == ("DARE", "10% kept") else r for r in found.results]
+    panel = ablations.figure11(made(load("figure11"), results)).axes[0]
+    assert [text.get_text() for text in panel.texts] == ["1,280 ↑"]
+    assert panel.get_ylim()[1] < 4
