@@ -5,7 +5,7 @@ printed number is read from data/paper, every other is computed here.
 """
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,11 +44,16 @@ def inconsistencies() -> tuple[Inconsistency, ...]:
 def build_inconsistencies(out: Path) -> str:
     """Write inconsistencies.{md,tex,html} under `out`; the same as text for a terminal."""
     found = inconsistencies()
-    rows = tuple((str(i), x.title, x.one, x.other, x.calculation, x.where) for i, x in enumerate(found, 1))
-    head = ("", "What", "One statement", "The other", "Calculation", "Where")
-    listed = Document("What the paper says twice, differently", (), (Grid("", head, rows, left=len(head)),))
+    listed = inconsistencies_document(found)
     write(listed, out / "inconsistencies")
     return "\n\n".join([listed.title, *(_paragraph(i, x) for i, x in enumerate(found, 1))])
+
+
+def inconsistencies_document(found: Sequence[Inconsistency]) -> Document:
+    """One row for each."""
+    rows = tuple((str(i), x.title, x.one, x.other, x.calculation, x.where) for i, x in enumerate(found, 1))
+    head = ("", "What", "One statement", "The other", "Calculation", "Where")
+    return Document("What the paper says twice, differently", (), (Grid("", head, rows, left=len(head)),))
 
 
 def _paragraph(number: int, found: Inconsistency) -> str:

@@ -42,8 +42,8 @@ h1{font-size:1.5em;line-height:1.25}h2{font-size:1.1em;margin-top:2em}
 table{border-collapse:collapse;font-size:.92em}
 th,td{padding:.25em .6em;text-align:right;vertical-align:top;border-bottom:1px solid #ddd}
 th{vertical-align:bottom}th.left,td.left{text-align:left}
-img{max-width:100%;height:auto}li{margin:.2em 0;overflow-wrap:anywhere}
-@media (max-width:56em){thead{display:none}table,tbody{display:block}
+.wide{overflow-x:auto}img{max-width:100%;height:auto}li{margin:.2em 0;overflow-wrap:anywhere}
+@media screen and (max-width:56em){thead{display:none}table,tbody{display:block}
 tr{display:block;padding:.6em 0;border-bottom:2px solid #bbb}
 td,td.left{display:flex;justify-content:space-between;gap:1em;text-align:right;border:0;padding:.1em 0}
 td::before{content:attr(data-label);color:#666;text-align:left;flex:none;max-width:55%}
@@ -123,24 +123,40 @@ def latex(document: Document) -> str:
 
 def page(document: Document) -> str:
     """One self-contained HTML page; on a narrow screen each row becomes a card."""
-    title = html.escape(document.title)
-    parts = [f"<h1>{title}</h1>", *(f"<p>{html.escape(line)}</p>" for line in document.lead)]
-    if document.picture is not None:
-        data = base64.b64encode(document.picture.read_bytes()).decode()
-        name = html.escape(document.picture.stem)
-        parts.append(f'<p><img alt="{name}" src="data:image/png;base64,{data}"></p>')
-    for section in document.sections:
-        parts += [f"<h2>{html.escape(section.title)}</h2>"] if section.title else []
-        parts += _html_grid(section) if isinstance(section, Grid) else _html_list(section)
+    return whole_page(document.title, body(document))
+
+
+def whole_page(title: str, parts: Iterable[str], style: str = "") -> str:
+    """A self-contained page around `parts` in HTML; `style` follows the style of every page."""
     return "\n".join(
         [
-            f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
+            f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<style>{_STYLE}</style></head><body>",
+            f"<style>{_STYLE}{style}</style></head><body>",
             *parts,
             "</body></html>\n",
         ]
     )
+
+
+def body(document: Document, level: int = 1, fold: int | None = None) -> list[str]:
+    """The document as HTML under a heading of `level`; titled notes of more than `fold` lines open on a click."""
+    parts = [f"<h{level}>{html.escape(document.title)}</h{level}>"] if document.title else []
+    parts += [f"<p>{html.escape(line)}</p>" for line in document.lead]
+    if document.picture is not None:
+        data = base64.b64encode(document.picture.read_bytes()).decode()
+        name = html.escape(f"{document.picture.stem}: {document.title}")
+        parts.append(f'<p><img alt="{name}" src="data:image/png;base64,{data}"></p>')
+    for section in document.sections:
+        inside = _html_grid(section) if isinstance(section, Grid) else _html_list(section)
+        title = html.escape(section.title)
+        if isinstance(section, Notes) and title and fold is not None and len(section.lines) > fold:
+            summary = f"<summary>{title} ({len(section.lines)})</summary>"
+            parts += [f"<details>{summary}", *inside, "</details>"]
+        else:
+            parts += [f"<h{level + 1}>{title}</h{level + 1}>"] if title else []
+            parts += inside
+    return parts
 
 
 def write(document: Document, stem: Path) -> None:
@@ -215,7 +231,7 @@ def _html_grid(grid: Grid) -> list[str]:
             for c, label, cell in zip(classes, heads, row, strict=True)
         )
         rows.append(f"<tr>{''.join(cells)}</tr>")
-    return [f"<table><thead><tr>{head}</tr></thead><tbody>", *rows, "</tbody></table>"]
+    return [f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>', *rows, "</tbody></table></div>"]
 
 
 def _html_list(notes: Notes) -> list[str]:

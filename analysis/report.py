@@ -46,7 +46,7 @@ def build(
     if name == "all":
         built = [build(item.name, scale, seeds, root, out, eval_set, own=own) for item in trained("all")]
         built += [make(out) for make in COMPUTED.values()]
-        built += [_drawn(figure, out) for figure in ILLUSTRATED]
+        built += [draw(figure, out) for figure in ILLUSTRATED]
         built.append(build("claims", scale, seeds, root, out, own=own))
         return "\n\n".join(built)
     if name == "claims":
@@ -55,7 +55,7 @@ def build(
         return build_claims(seeds, root, out, own=own)
     experiment = load(name)
     if not isinstance(experiment, Experiment):
-        return _drawn(name, out)
+        return draw(name, out)
     if name == "table2":
         text = plan_text(experiment, scale, seeds)
         write_bytes(out / "table2.txt", text.encode())
@@ -78,8 +78,8 @@ def build_runs(
     if not own:
         results = filled(results, archive_path(scale), eval_set)
     table = made(experiment, results)
-    picture = _figure(table, out) if experiment.name in FIGURES else None
-    beside = _drawn("figure6b", out) if experiment.name == "figure6" else ""
+    picture = drawn(table, out) if experiment.name in FIGURES else None
+    beside = draw("figure6b", out) if experiment.name == "figure6" else ""
     stem = out / experiment.name
     full, terminal = document(table, picture), render.text(document(table, terminal=True))
     files = {".md": render.markdown(full), ".tex": render.latex(full), ".html": render.page(full)}
@@ -103,7 +103,7 @@ def made(experiment: Experiment, results: Sequence[Result]) -> Table:
     return tables.runs_table(results, experiment, paper.load("statements"))
 
 
-def _drawn(name: str, out: Path) -> str:
+def draw(name: str, out: Path) -> str:
     """Draw a figure that needs no run."""
     if name in ILLUSTRATED:
         from analysis.schedule_figures import build_figure  # matplotlib, here and below
@@ -147,7 +147,7 @@ COMPUTED: dict[str, Callable[[Path], str]] = {
 }
 
 
-def _figure(table: Table, out: Path) -> Path:
+def drawn(table: Table, out: Path) -> Path:
     """Draw <figure>.png and .svg unless those that lie there were made from the same inputs."""
     name, module = FIGURES[table.experiment.name]
     png, svg, stamp = (out / f"{name}{suffix}" for suffix in (".png", ".svg", ".inputs"))

@@ -122,8 +122,21 @@ def build_table4(out: Path) -> str:
     _write_csv(out / "table4.csv", COLUMNS, [_line(c.row, c.column, c.text, c.paper, c.verdict) for c in cells])
     crossings = [(cell.row, cell.column, f"{cell.crossing:.5g}") for cell in cells]
     _write_csv(out / "table4-crossings.csv", ("row", "column", "gbit_per_s"), crossings)
-    write(_table4_document(cells), out / "table4")
+    write(table4_document(cells), out / "table4")
     return _table4_lines(cells, finite=False)
+
+
+def table4_document(cells: Sequence[Cell]) -> Document:
+    """Every cell beside the paper's, with where the target is truly reached, what misses and why."""
+    heads = ("Model", "Method", *(f"{target:.0%}" for target in TABLE4.targets))
+    rows = []
+    for start in range(0, len(cells), len(TABLE4.targets)):
+        group = cells[start : start + len(TABLE4.targets)]
+        size, label = group[0].row.split(" | ")
+        rows.append((size, label, *(f"{_pair(cell)} ({_three(cell.crossing)})" for cell in group)))
+    notes = ("Each cell: ours = the paper's (where the target is truly reached), Gbit/s.", _score(cells))
+    sections = (Grid("", heads, tuple(rows), left=len(heads)), Notes("", (*notes, *_notes(cells))))
+    return Document(f"Table 4: {TABLE4.title}", (), sections)
 
 
 def account_cells(item: str) -> tuple[Account, ...]:
@@ -137,11 +150,8 @@ def accounts_of(cells: Iterable[Published]) -> tuple[Account, ...]:
 
 
 def build_accounts(out: Path) -> str:
-    """Write accounts.{csv,md,tex,html} under `out`: Tables 1 and 7 and the claims of §2.5; the text to
-    print.
-    """
-    accounts = [(item, account) for item in ("table1", "table7") for account in account_cells(item)]
-    accounts += [("statements", account) for account in claim_cells()]
+    """Write accounts.{csv,md,tex,html} under `out`; the text to print."""
+    accounts = all_accounts()
     out.mkdir(parents=True, exist_ok=True)
     lines = [_line(a.row, a.column, f"{a.ours:.6g}", a.paper, a.verdict) for _, a in accounts]
     _write_csv(
@@ -149,12 +159,23 @@ def build_accounts(out: Path) -> str:
         ("item", *COLUMNS, "true"),
         [(item, *line, account.true) for (item, account), line in zip(accounts, lines, strict=True)],
     )
+    document = accounts_document(accounts)
+    write(document, out / "accounts")
+    return text(document)
+
+
+def all_accounts() -> tuple[tuple[str, Account], ...]:
+    """(file of data/paper, account): Tables 1 and 7 and the claims of §2.5."""
+    tables = [(item, account) for item in ("table1", "table7") for account in account_cells(item)]
+    return (*tables, *(("statements", account) for account in claim_cells()))
+
+
+def accounts_document(accounts: Sequence[tuple[str, Account]]) -> Document:
+    """Each account beside the paper's number, and how it is counted."""
     rows = [(item, a.row, a.column, f"{a.ours:.4g}", a.paper.text, a.verdict, a.true) for item, a in accounts]
     head = ("Item", "Row", "Column", "Ours", "Paper", "Verdict", "In true units")
     sections = (Grid("", head, tuple(rows), left=len(head)), Notes("", _account_notes(accounts)))
-    document = Document("Bytes, hours and memory", (), sections)
-    write(document, out / "accounts")
-    return text(document)
+    return Document("Bytes, hours and memory", (), sections)
 
 
 def claim_cells() -> tuple[Account, ...]:
@@ -299,18 +320,6 @@ def _reason(cell: Cell) -> str:
 
 def _line(row: str, column: str, ours: str, paper: Published, judged: str) -> tuple[str, ...]:
     return (row, column, ours, "", "", paper.text, "0", judged, "")
-
-
-def _table4_document(cells: Sequence[Cell]) -> Document:
-    heads = ("Model", "Method", *(f"{target:.0%}" for target in TABLE4.targets))
-    rows = []
-    for start in range(0, len(cells), len(TABLE4.targets)):
-        group = cells[start : start + len(TABLE4.targets)]
-        size, label = group[0].row.split(" | ")
-        rows.append((size, label, *(f"{_pair(cell)} ({_three(cell.crossing)})" for cell in group)))
-    notes = ("Each cell: ours = the paper's (where the target is truly reached), Gbit/s.", _score(cells))
-    sections = (Grid("", heads, tuple(rows), left=len(heads)), Notes("", (*notes, *_notes(cells))))
-    return Document(f"Table 4: {TABLE4.title}", (), sections)
 
 
 def _write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

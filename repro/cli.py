@@ -77,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_train(commands)
     _add_launch(commands)
     _add(commands, "build", _build, "tables and figures from finished runs", _build_arguments)
+    _add(commands, "report", _report, "one page: each statement, table and figure", _report_arguments)
     _add(commands, "collect", _collect, "keep finished results in data/results, to be committed", _collect_arguments)
     _add(commands, "diff", _diff, "why two runs have different ids", _diff_arguments)
     _add_simulate(commands)
@@ -168,9 +169,20 @@ def _collect_arguments(parser: argparse.ArgumentParser) -> None:
 def _build_arguments(parser: argparse.ArgumentParser) -> None:
     _experiment_arguments(parser)
     _places(parser)
+    _shown_arguments(parser)
+
+
+def _shown_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("build"), help="where tables and figures go")
     parser.add_argument("--eval", choices=("full", "part"), help="which evaluation to show (default: the scale's)")
     parser.add_argument("--own", action="store_true", help="only runs under --root, none of data/results")
+
+
+def _report_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--scale", default="mini", help="of the trained items: paper, mini (default) or smoke")
+    parser.add_argument("--seeds", type=int, help="seeds 0 .. N-1 (default: as many as there are)")
+    _places(parser)
+    _shown_arguments(parser)
 
 
 def _diff_arguments(parser: argparse.ArgumentParser) -> None:
@@ -238,6 +250,13 @@ def _build(args: argparse.Namespace) -> int:
     from analysis.report import build
 
     print(build(args.experiment, args.scale, args.seeds, args.root, args.out, args.eval, own=args.own))
+    return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    from analysis.page import build_page
+
+    print(build_page(args.scale, args.seeds, args.root, args.out, args.eval, own=args.own))
     return 0
 
 

@@ -171,18 +171,22 @@ def trained(name: str) -> tuple[Experiment, ...]:
     """The experiment of that name, or for `all` each that has something to train; UserError for what has nothing."""
     if name == "all":
         found = (e for e in map(load, names()) if isinstance(e, Experiment) and not e.derived)
-        return tuple(sorted(found, key=_order))
+        return tuple(sorted(found, key=lambda experiment: _order(experiment.name)))
     experiment = load(name)
     if not isinstance(experiment, Experiment) or experiment.derived:
         raise UserError(f"{name} has nothing to train: `make {name}` or `build` shows it.")
     return (experiment,)
 
 
-def _order(experiment: Experiment) -> tuple[int, int, str]:
-    """Tables by number, figures by number, then the others."""
-    kind = experiment.name.rstrip("0123456789")
-    number = experiment.name.removeprefix(kind)
-    return {"table": 0, "figure": 1}.get(kind, 2), int(number or 0), experiment.name
+def in_order() -> tuple[str, ...]:
+    """The experiments there are: tables by number, figures by number, then the others."""
+    return tuple(sorted(names(), key=_order))
+
+
+def _order(name: str) -> tuple[int, int, str]:
+    kind = name.rstrip("0123456789")
+    number = name.removeprefix(kind)
+    return {"table": 0, "figure": 1}.get(kind, 2), int(number or 0), name
 
 
 def load(name: str) -> Experiment:
