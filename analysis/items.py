@@ -24,6 +24,7 @@ from repro.results import Result, collect
 from repro.store import read_json
 
 BESIDE = ("accounts", "inconsistencies")  # calculated, and no table or figure of the paper
+PICTURE = ("png",)  # the form that a page holds
 FOLD = 3  # notes with more lines than these open on a click
 
 
@@ -82,11 +83,11 @@ def documents(name: str, found: Mapping[str, Sequence[Result]], out: Path) -> tu
         why = tuple(f"{row}: {reason}" for row, reason in left_out(experiment, "mini"))
         return (Document(f"{experiment.title} ({experiment.place})", (), (Notes("Left out", why),)),)
     table = report.made(experiment, found[name])
-    picture = report.drawn(table, out) if name in report.FIGURES else None
+    picture = report.drawn(table, out, PICTURE) if name in report.FIGURES else None
     shown = (document(table, picture),)
     if name != "figure6":
         return shown
-    report.draw("figure6b", out)
+    report.draw("figure6b", out, PICTURE)
     return (*shown, Document("Reduction of the peak bandwidth (Figure 6b), counted", (), (), out / "figure6b.png"))
 
 
@@ -177,7 +178,7 @@ def _simulated(name: str, spec: Any, out: Path) -> Document:
         from analysis.simulated import table4_cells, table4_document
 
         return table4_document(table4_cells())
-    report.draw(name, out)
+    report.draw(name, out, PICTURE)
     assumed = Notes("What the paper leaves open", tuple(spec.assumptions))
     sections = (assumed,) if assumed.lines else ()
     lead = ("Computed: no run stands behind it.",)

@@ -103,15 +103,15 @@ def made(experiment: Experiment, results: Sequence[Result]) -> Table:
     return tables.runs_table(results, experiment, paper.load("statements"))
 
 
-def draw(name: str, out: Path) -> str:
-    """Draw a figure that needs no run."""
+def draw(name: str, out: Path, forms: Sequence[str] = ("png", "svg")) -> str:
+    """Draw a figure that needs no run; the files written."""
     if name in ILLUSTRATED:
         from analysis.schedule_figures import build_figure  # matplotlib, here and below
 
-        return "\n".join(map(str, build_figure(name, out)))
+        return "\n".join(map(str, build_figure(name, out, forms)))
     from analysis.simulated_figures import build_figures
 
-    return "\n".join(map(str, build_figures(out, (name,))))
+    return "\n".join(map(str, build_figures(out, (name,), forms)))
 
 
 def _table4(out: Path) -> str:
@@ -147,18 +147,19 @@ COMPUTED: dict[str, Callable[[Path], str]] = {
 }
 
 
-def drawn(table: Table, out: Path) -> Path:
-    """Draw <figure>.png and .svg unless those that lie there were made from the same inputs."""
+def drawn(table: Table, out: Path, forms: Sequence[str] = ("png", "svg")) -> Path:
+    """Draw <figure>.png, the path, and .svg unless those that lie there were made from the same inputs."""
     name, module = FIGURES[table.experiment.name]
-    png, svg, stamp = (out / f"{name}{suffix}" for suffix in (".png", ".svg", ".inputs"))
+    stamp = out / f"{name}.inputs"
     digest = _inputs(table, module)
-    current = stamp.read_text().strip() if stamp.exists() else ""
-    if current != digest or not (png.exists() and svg.exists()):
+    made_of, *there = stamp.read_text().split() if stamp.exists() else [""]
+    there = [form for form in there if (out / f"{name}.{form}").exists()]
+    if made_of != digest or not set(forms) <= set(there):
         from analysis.style import save  # matplotlib: half a second that most calls don't pay
 
-        save(getattr(importlib.import_module(module), name)(table), out / name)
-        write_bytes(stamp, f"{digest}\n".encode())
-    return png
+        save(getattr(importlib.import_module(module), name)(table), out / name, forms)
+        write_bytes(stamp, f"{' '.join((digest, *forms))}\n".encode())
+    return out / f"{name}.png"
 
 
 def _inputs(table: Table, module: str) -> str:

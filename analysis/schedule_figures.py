@@ -1,6 +1,6 @@
 """Figures 1 and 2, drawn from the code that the trainer follows: its fragments and its schedule."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from analysis.style import COLUMN_IN, GREEN, ORANGE, PURPLE, STYLE, save
+from analysis.style import COLUMN_IN, FORMS, GREEN, ORANGE, PURPLE, STYLE, save
 from experiments import figure1 as spec1
 from experiments import figure2 as spec2
 from repro.config import SyncConfig
@@ -72,9 +72,9 @@ def figure2(spec: Illustration = spec2.EXPERIMENT) -> Figure:
 DRAWN: dict[str, Callable[[], Figure]] = {"figure1": figure1, "figure2": figure2}
 
 
-def build_figure(name: str, out: Path) -> tuple[Path, ...]:
+def build_figure(name: str, out: Path, forms: Sequence[str] = FORMS) -> tuple[Path, ...]:
     """Draw one of them under `out`; the files written."""
-    return tuple(save(DRAWN[name](), out / name))
+    return tuple(save(DRAWN[name](), out / name, forms))
 
 
 def _synchronised(spec: Illustration, sync: SyncConfig, pieces: tuple[Fragment, ...]) -> tuple[tuple[int, int], ...]:

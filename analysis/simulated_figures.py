@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter
 
-from analysis.style import COLOURS, COLUMN_IN, STYLE, TEXT_IN, image, legend_below, save
+from analysis.style import COLOURS, COLUMN_IN, FORMS, STYLE, TEXT_IN, image, legend_below, save
 from experiments import figure3, figure4, figure7, figure9, figure14, figure15, figure16
 from experiments.base import model, streaming
 from repro.account import send_bytes
@@ -53,12 +53,12 @@ DRAWN: dict[str, Callable[[], Figure]] = {
 }
 
 
-def build_figures(out: Path, names: Iterable[str] = tuple(DRAWN)) -> tuple[Path, ...]:
+def build_figures(out: Path, names: Iterable[str] = tuple(DRAWN), forms: Sequence[str] = FORMS) -> tuple[Path, ...]:
     """Draw them under `out`; the files written."""
     files = []
     with mpl.rc_context(STYLE):
         for name in names:
-            files += save(DRAWN[name](), out / name)
+            files += save(DRAWN[name](), out / name, forms)
     return tuple(files)
 
 

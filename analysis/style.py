@@ -4,6 +4,7 @@ Only what draws imports this; text in a figure is at least 7 points at its print
 """
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from repro.files import write_bytes
 from repro.methods import METHODS
 
 COLUMN_IN, TEXT_IN = 3.4, 7.0
+FORMS = ("png", "svg")
 # §3.2.1 and the appendix name them: blue, orange, green, and red for the method with everything; overlap alone is ours.
 BLUE, ORANGE, GREEN, PURPLE, RED, GREY = "tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:red", "tab:gray"
 COLOURS = dict(zip((m.key for m in METHODS), (BLUE, ORANGE, GREEN, PURPLE, RED), strict=True))
@@ -58,11 +60,12 @@ def image(figure: Figure, form: str) -> bytes:
     return out.getvalue()
 
 
-def save(figure: Figure, stem: Path) -> list[Path]:
+def save(figure: Figure, stem: Path, forms: Sequence[str] = FORMS) -> list[Path]:
     """Write `stem`.png and .svg, drawn in memory first, so that a full disk leaves no half of a picture."""
-    paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
+    paths = [stem.with_suffix(f".{form}") for form in forms]
     for path in paths:
         write_bytes(path, image(figure, path.suffix.removeprefix(".")))
+        figure.set_layout_engine("none")  # the places found for the first stay: finding them is half of the work
     return paths
 
 
