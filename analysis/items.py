@@ -12,8 +12,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from analysis import render, report
-from analysis.claims.board import CALCULATED, MINI, PAPER, Decision, counts, decide_all
+from analysis.claims.board import CALCULATED, MINI, PAPER, Decision, counts, decide
 from analysis.claims.evidence import gather
+from analysis.claims.listed import Statement, statements
 from analysis.render import Document, Grid, Notes
 from analysis.views import document
 from repro.archive import archive_path, filled
@@ -104,8 +105,7 @@ def statements_on(name: str, decisions: Iterable[Decision]) -> Grid | None:
     rows = []
     for decision in decisions:
         statement = decision.statement
-        places = statement.place.replace(",", ";").split(";")
-        if name not in statement.experiments and label(name) not in map(str.strip, places):
+        if not speaks_to(name, statement):
             continue
         for kind in (CALCULATED, PAPER, MINI):
             if (finding := decision.findings.get(kind)) is not None:
@@ -115,6 +115,12 @@ def statements_on(name: str, decisions: Iterable[Decision]) -> Grid | None:
                 rows.append((text, kind, finding.verdict, told, finding.sentence))
     head = ("Statement", "Evidence", "Verdict", "Ours", "Told by")
     return Grid("What the paper says of it", head, tuple(rows), left=len(head)) if rows else None
+
+
+def speaks_to(name: str, statement: Statement) -> bool:
+    """Whether an item's runs decide a statement, or the paper makes it there."""
+    places = statement.place.replace(",", ";").split(";")
+    return name in statement.experiments or label(name) in map(str.strip, places)
 
 
 def section(name: str, shown: Sequence[Document], decisions: Iterable[Decision], level: int = 2) -> list[str]:
@@ -148,7 +154,9 @@ def scoreboard(wanted: Sequence[str], root: str | Path | None = None, seeds: int
     """The paper's statements on some items, decided at both scales; `root` and `seeds` as in `shown`."""
     with TemporaryDirectory() as folder:
         source = _source(root, seeds, "mini", Path(folder))
-        decisions = decide_all(gather(source.seeds, source.root))
+        evidence = gather(source.seeds, source.root)
+        asked = [s for s in statements() if any(speaks_to(name, s) for name in wanted)]
+        decisions = [decide(statement, evidence) for statement in asked]
     grids = [(name, grid) for name in wanted if (grid := statements_on(name, decisions)) is not None]
     told = [render.body(Document(label(name), (), (grid,)), level=3) for name, grid in grids]
     return Shown("\n".join(part for parts in told for part in parts))
