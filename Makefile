@@ -23,7 +23,7 @@ DRAWN := figure1 figure2 figure3 figure4 figure7 figure9 figure14 figure15 figur
 .PHONY: $(SCORED) $(TRAINED) $(DRAWN)
 
 .DEFAULT_GOAL := help
-.PHONY: help env paper paper-plan compile-paper table5 table2 table4 figures-simulated accounts inconsistencies claims tuning test test-fast test-slow test-launch torture lint bench clean
+.PHONY: help env paper paper-plan report compile-paper table5 table2 table4 figures-simulated accounts inconsistencies claims tuning test test-fast test-slow test-launch torture lint bench clean
 
 help:  ## this list
 	@sed -nE 's/^([a-z0-9%-]+):.*## (.*)$$/  \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -45,9 +45,13 @@ paper: $(RUN_ENV)  ## the whole paper: train what is missing, one seed first, ev
 	@$(PY) -m repro run all $(WHERE)
 	@$(PY) -m repro evaluate all $(WHERE) $(EVALUATION)
 	@$(PY) -m repro build all $(WHERE) --out $(OUT) $(EVALUATION)
+	@$(PY) -m repro report $(WHERE) --out $(OUT) $(EVALUATION)
 
 paper-plan: $(RUN_ENV)  ## what the whole paper costs: runs, tokens, FLOPs, bytes, chip-hours (SCALE, SEEDS)
 	@$(PY) -m repro plan all --scale $(SCALE) --seeds $(SEEDS)
+
+report: $(RUN_ENV)  ## one page of everything from the runs there are: build/report.html (SCALE, SEEDS: as many as there are)
+	@$(PY) -m repro report --scale $(SCALE) $(if $(filter-out file,$(origin SEEDS)),--seeds $(SEEDS)) --root $(ROOT) --out $(OUT) $(EVALUATION)
 
 $(SCORED): $(RUN_ENV)  # train, evaluate, show
 	@$(PY) -m repro run $@ $(WHERE) $(EVALUATION)
