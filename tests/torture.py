@@ -60,7 +60,7 @@ class Sweep:
             self.process = None
         if self.process is None:
             kept = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
-            environment = kept | {"XLA_FLAGS": process_rig.QUICK, "REPRO_HOST": self.name}
+            environment = kept | {"REPRO_HOST": self.name}
             environment["PYTHONPATH"] = str(process_rig.ROOT)
             words = [sys.executable, *self.program, "run", "table5", "--scale", "smoke", "--workers", "1"]
             words += ["--root", str(self.root), "--cache", str(self.cache), "--retry-failed"]
