@@ -161,6 +161,12 @@ def _inner(config: RunConfig) -> Iterator[Assumption]:
         else "a tenth of the run, since the run is short",
     )
     yield Assumption("learning-rate decay", f"cosine to {inner.final_fraction:.0%} of the peak", recalled)
+    if inner.schedule_steps and inner.schedule_steps != config.steps:
+        yield Assumption(
+            "schedule of an extended run",
+            f"that of {inner.schedule_steps:,} steps, then its final rate to step {config.steps:,}",
+            "so that it is the shorter run up to there; weight decay stays that of the shorter run, too",
+        )
     yield Assumption(
         "weight decay",
         f"{_decay(config)} a step at the peak rate, independent of that rate; none on norm gains",

@@ -45,7 +45,8 @@ def attempt(
     try:
         _take_over(folder)
         stop = _Stop(claim, stop_asked)
-        summary = train(config, resources, folder, text, held_out, pace=pace, report=report, stop_asked=stop)
+        note = entry.note if entry else (lambda _: None)
+        summary = train(config, resources, folder, text, held_out, pace=pace, report=report, note=note, stop_asked=stop)
         if processes.is_first():
             _finish(folder, summary, claim)
         outcome = "finished"

@@ -1,67 +1,180 @@
-"""Exact resume: the whole state of a run at a step, by orbax, asynchronous and atomic.
+"""Exact resume: the whole state of a run at a step, by orbax, asynchronous, atomic, and verified when it is restored.
 
 A checkpoint is a pure function of (config, step), whatever the resources: codes in flight are stored as
 rows, not as some layout's packed bytes. What of them had arrived is gathered again on restore, which
-gives the same inbox, since every replica's codes are in the checkpoint.
+gives the same inbox, since every replica's codes are in the checkpoint. A folder may be a bucket: nothing is
+renamed or appended to here, and orbax marks a checkpoint there as complete by a file that it writes last.
 """
 
+import json
 import logging
-from pathlib import Path
+import sys
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
+from etils import epath
 
-from repro import wire
+from repro import processes, wire
+from repro.checksums import checksums
 from repro.errors import UserError
 from repro.schedule import replica_delays
 from repro.state import Layout, TrainState
 
-logging.getLogger("absl").setLevel(logging.ERROR)
+logging.getLogger("absl").setLevel(logging.CRITICAL)  # what orbax logs as an error it raises, too
+
+KEEP = 2  # checkpoints of a run: the newest, and the one to fall back to
+LONGEST = 200  # characters shown of what a library says
+METADATA = "_CHECKPOINT_METADATA"  # orbax's JSON beside the arrays, with the checksums in it
+
+
+class Damaged(Exception):
+    """A checkpoint that can't be read or is not what was saved, and why; raised in all processes together."""
 
 
 class Checkpoints:
-    """The newest checkpoints of one run."""
+    """The newest checkpoints of one run. All processes of the run call each method together."""
 
-    def __init__(self, folder: Path, keep: int = 2) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, folder: epath.PathLike, keep: int = KEEP) -> None:
+        _LateAnswers.ignore()
+        self.folder = epath.Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
         options = ocp.CheckpointManagerOptions(
             max_to_keep=keep, cleanup_tmp_directories=True, enable_async_checkpointing=True
         )
-        self._manager = ocp.CheckpointManager(folder.resolve(), options=options)
+        self._manager = ocp.CheckpointManager(self.folder.resolve(), options=options)
 
     def steps(self) -> list[int]:
-        """Steps that can be restored, ascending."""
+        """Steps that were saved, ascending."""
         return sorted(self._manager.all_steps())
 
     def save(self, state: TrainState) -> None:
-        """Start saving; the state may be donated again when this returns."""
+        """Start saving; the state may be donated again when this returns.
+
+        UserError when the checkpoint before this one could not be written, or when the state is not finite: what
+        can't be trained on must not take the place of what can.
+        """
         flight = {str(p): entry["codes"] for p, entry in state.flight.items()}
         tree = {"params": state.params, "adam": state.adam, "outer": state.outer, "codes": flight}
-        self._manager.save(state.step, args=ocp.args.StandardSave(tree))
+        sums, finite = checksums(_parts(tree))
+        if not finite:
+            raise UserError(
+                f"the parameters after step {state.step} are not finite: they were not saved, and the run goes on from "
+                "the checkpoint before; lower the learning rate."
+            )
+        args = ocp.args.StandardSave(tree)
+        self._written(lambda: self._manager.save(state.step, args=args, custom_metadata={"sums": sums}))
 
     def restore(self, layout: Layout, step: int) -> TrainState:
-        """The state after `step` steps on this layout, which may differ from the one that saved it."""
-        params, adam = layout.replica_structs()
-        outer = [
-            {"params": layout.outer_struct(f.kind), "momentum": layout.outer_struct(f.kind)} for f in layout.fragments
-        ]
-        codes = {str(p): layout.codes_struct(layout.fragments[p].kind) for p in layout.in_flight(step)}
-        abstract = {"params": params, "adam": adam, "outer": outer, "codes": codes}
+        """The state after `step` steps on this layout, which may differ from the one that saved it; or UserError."""
         try:
-            tree = self._manager.restore(step, args=ocp.args.StandardRestore(abstract))
-        except (ValueError, OSError, KeyError) as error:
+            return self._restore(layout, step)
+        except Damaged as damage:
             raise UserError(
-                f"the checkpoint of step {step} can't be restored ({str(error).splitlines()[0]}): "
+                f"the checkpoint of step {step} in {self.folder} can't be restored ({damage}): "
                 "delete its folder to go on from the one before."
+            ) from damage
+
+    def newest(self, layout: Layout, warn: Callable[[str], None]) -> TrainState | None:
+        """The newest state that is what was saved, None where nothing was saved; UserError when all are damaged.
+
+        Damaged ones after it are told to `warn` and deleted, since the run will come to their steps again.
+        """
+        damages: dict[int, Damaged] = {}
+        for step in reversed(self.steps()):
+            try:
+                state = self._restore(layout, step)
+            except Damaged as damage:
+                damages[step] = damage
+                continue
+            for bad, damage in damages.items():
+                self._manager.delete(bad)
+                warn(f"the checkpoint of step {bad} is damaged ({damage}): deleted; going on from step {step}.")
+            return state
+        if damages:
+            told = "; ".join(f"step {step}: {damage}" for step, damage in damages.items())
+            raise UserError(f"no checkpoint in {self.folder} can be restored ({told}): delete them to start afresh.")
+        return None
+
+    def close(self) -> None:
+        """Wait until what was started is on disk; UserError when it could not be written."""
+        try:
+            self._written(self._manager.wait_until_finished)
+        finally:
+            self._manager.close()
+
+    def _written(self, act: Callable[[], Any]) -> None:
+        try:
+            act()
+        except (ValueError, OSError, jax.errors.JaxRuntimeError) as error:
+            raise UserError(
+                f"a checkpoint in {self.folder} could not be written ({_first_line(error)}): "
+                "free some space and run again, it goes on from the one before."
             ) from error
+
+    def _restore(self, layout: Layout, step: int) -> TrainState:
+        saved = self._agreed(lambda: self._sums(step))
+        how = ocp.args.StandardRestore(_abstract(layout, step))
+        tree = self._agreed(lambda: self._manager.restore(step, args=how))
+        if saved and saved["sums"] != checksums(_parts(tree))[0]:
+            raise Damaged("its numbers are not those that were saved")
         flight = {int(p): {"codes": rows, "inbox": _arrived(layout, int(p), rows)} for p, rows in tree["codes"].items()}
         return TrainState(step, tree["params"], tree["adam"], list(tree["outer"]), flight)
 
-    def close(self) -> None:
-        """Wait until what was started is on disk."""
-        self._manager.wait_until_finished()
-        self._manager.close()
+    def _sums(self, step: int) -> dict[str, Any]:
+        """{"sums": ...}; empty for a checkpoint of before there were any, which can't be verified."""
+        found = json.loads((self.folder / str(step) / METADATA).read_text())["custom_metadata"]
+        return {"sums": found["sums"]} if found else {}
+
+    def _agreed(self, read: Callable[[], Any]) -> Any:
+        """What `read` gives; Damaged in all processes when one of them can't read."""
+        reason, found = None, None
+        try:
+            found = read()
+        except Exception as error:  # what a flipped bit makes of a reader: orbax raises Exception itself, too
+            reason = f"{type(error).__name__}: {_first_line(error)}"
+        if processes.any_of(reason is not None):
+            raise Damaged(reason or "another process can't read it")
+        return found
+
+
+class _LateAnswers:
+    """Where one of many reads or writes fails, tensorstore answers the others when nobody waits, and a traceback is
+    shown for each: this leaves them out, and passes on what else goes wrong where nothing can be raised."""
+
+    def __init__(self, shown: Callable[[Any], Any]) -> None:
+        self._shown = shown
+
+    def __call__(self, unraisable: Any) -> None:
+        if str(unraisable.exc_value) != "Event loop is closed":
+            self._shown(unraisable)
+
+    @classmethod
+    def ignore(cls) -> None:
+        """From now on: they come at any time."""
+        if not isinstance(sys.unraisablehook, cls):
+            sys.unraisablehook = cls(sys.unraisablehook)
+
+
+def _abstract(layout: Layout, step: int) -> dict[str, Any]:
+    params, adam = layout.replica_structs()
+    outer = [{"params": layout.outer_struct(f.kind), "momentum": layout.outer_struct(f.kind)} for f in layout.fragments]
+    codes = {str(p): layout.codes_struct(layout.fragments[p].kind) for p in layout.in_flight(step)}
+    return {"params": params, "adam": adam, "outer": outer, "codes": codes}
+
+
+def _parts(tree: dict[str, Any]) -> dict[str, Any]:
+    """The state in the parts that are summed one after the other."""
+    named = {f"outer {p}": entry for p, entry in enumerate(tree["outer"])}
+    named |= {f"codes {p}": rows for p, rows in tree["codes"].items()}
+    return {"params": tree["params"], "adam": tree["adam"], **named}
+
+
+def _first_line(error: Exception) -> str:
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return line if len(line) <= LONGEST else line[:LONGEST] + "…"
 
 
 def _arrived(layout: Layout, fragment: int, codes: wire.Rows) -> jax.Array:
@@ -78,9 +191,3 @@ def _arrived(layout: Layout, fragment: int, codes: wire.Rows) -> jax.Array:
         return inbox
 
     return jax.jit(gather, out_shardings=struct.sharding)(codes)
-
-
-def restored_or_none(checkpoints: Checkpoints, layout: Layout) -> TrainState | None:
-    """The newest state, or None when nothing was saved yet."""
-    steps = checkpoints.steps()
-    return checkpoints.restore(layout, steps[-1]) if steps else None

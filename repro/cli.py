@@ -76,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_sweep(commands)
     _add_train(commands)
     _add_launch(commands)
+    _add_extend(commands)
     _add(commands, "build", _build, "tables and figures from finished runs", _build_arguments)
     _add(commands, "report", _report, "one page: each statement, table and figure", _report_arguments)
     _add(commands, "collect", _collect, "keep finished results in data/results, to be committed", _collect_arguments)
@@ -122,6 +123,12 @@ def _add_launch(commands: "argparse._SubParsersAction") -> None:
 
     text = "the runs of an experiment, on this machine or as jobs on TPU pods"
     _add(commands, "launch", command.main, text, command.add_arguments)
+
+
+def _add_extend(commands: "argparse._SubParsersAction") -> None:
+    from repro import extend
+
+    _add(commands, "extend", extend.main, "more steps for a finished run, as a new run", extend.add_arguments)
 
 
 def _add_simulate(commands: "argparse._SubParsersAction") -> None:

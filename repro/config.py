@@ -81,6 +81,7 @@ class InnerConfig:
     eps: float
     weight_decay: float
     clip_norm: float
+    schedule_steps: int = later(0)  # where the cosine ends and the final rate begins to hold; 0: at the end of the run
 
     def __post_init__(self) -> None:
         _require(self.learning_rate > 0, f"learning_rate={self.learning_rate}: it must be positive.")
@@ -90,6 +91,7 @@ class InnerConfig:
             f"beta1={self.beta1}, beta2={self.beta2}: both must lie in [0, 1).",
         )
         _require(self.clip_norm > 0, f"clip_norm={self.clip_norm}: it must be positive.")
+        _require(self.schedule_steps >= 0, f"schedule_steps={self.schedule_steps}: it can't be negative.")
 
 
 @dataclass(frozen=True)

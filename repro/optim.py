@@ -16,10 +16,14 @@ from repro.shapes import is_norm
 
 
 def learning_rate(inner: InnerConfig, step: int, steps: int) -> float:
-    """The rate of inner step `step` (1-based) of `steps`: linear warm-up, then a cosine to the final fraction."""
+    """The rate of inner step `step` (1-based) of `steps`: linear warm-up, then a cosine to the final fraction.
+
+    Where `schedule_steps` says so, the cosine ends before the run does, and the final rate holds to its end.
+    """
     if step <= inner.warmup_steps:
         return inner.learning_rate * step / inner.warmup_steps
-    progress = (step - inner.warmup_steps) / max(1, steps - inner.warmup_steps)
+    end = inner.schedule_steps or steps
+    progress = (step - inner.warmup_steps) / max(1, end - inner.warmup_steps)
     cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
     return inner.learning_rate * (inner.final_fraction + (1 - inner.final_fraction) * cosine)
 

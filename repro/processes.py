@@ -6,8 +6,10 @@ when it logs. On one process nothing here communicates.
 """
 
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import jax
@@ -54,7 +56,7 @@ def join(cluster: Cluster) -> None:
         jax.config.update("jax_num_cpu_devices", cluster.devices)
     if not cluster.found and cluster.coordinator is None:
         return
-    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM from the run, which saves on it
+    jax.config.update("jax_enable_preemption_service", True)  # `stop_after`
     try:
         jax.distributed.initialize(cluster.coordinator, cluster.processes, cluster.process)
     except (RuntimeError, ValueError) as error:
@@ -79,6 +81,26 @@ def any_of(flag: bool) -> bool:
 def from_first(number: int) -> int:
     """The number that process 0 gives, in all processes. They wait for each other."""
     return number if alone() else int(multihost_utils.broadcast_one_to_all(np.int64(number)))
+
+
+def stop_after(step: int, asked: bool) -> bool:
+    """Whether all processes stop after `step`: the same answer in all; each calls it at every step.
+
+    Alone, when it is `asked`. Several agree through JAX's preemption service, which takes SIGTERM itself: the step
+    after the furthest that any had reached when one got the signal. They don't wait for each other. What asks a
+    process in another way (SIGINT) is passed on to the service as that signal.
+    """
+    if alone():
+        return asked
+    if asked:
+        _pass_on()
+    return multihost_utils.reached_preemption_sync_point(step)
+
+
+@cache
+def _pass_on() -> None:
+    """Once: the service gives up its hold on SIGTERM when it has had one."""
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def placed(shape: tuple[int, ...], sharding: NamedSharding, block: Callable[[Index], np.ndarray]) -> jax.Array:

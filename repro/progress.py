@@ -54,6 +54,8 @@ class Board:
 
     def update(self, worker: int, run: PlannedRun, message: dict[str, Any]) -> None:
         """A message of a worker: stage, step and, in training, loss and tokens/s."""
+        if "warning" in message:
+            self.say(f"{run.run_id}  {message['warning']}")
         step, steps = message.get("step", 0), run.config.steps
         if message["stage"] == "training" and self._start is None:
             self._start = time.monotonic()

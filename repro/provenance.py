@@ -59,6 +59,11 @@ class Attempt:
         self._entry: dict[str, Any] = {"started": _now(), **facts}
         self._write({"outcome": "running", "ended": None})
 
+    def note(self, facts: dict[str, Any]) -> None:
+        """Add what is known only on the way: how long the start took, checkpoints that were damaged."""
+        self._entry |= facts
+        self._write({"outcome": "running", "ended": None})
+
     def end(self, outcome: str) -> None:
         """finished, interrupted, failed, or lost to another worker."""
         self._write({"outcome": outcome, "ended": _now(), "seconds": round(time.monotonic() - self._start, 3)})

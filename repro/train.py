@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from repro import processes, similarity
-from repro.checkpoint import Checkpoints, restored_or_none
+from repro.checkpoint import Checkpoints
 from repro.config import RunConfig
 from repro.data import Batches, TokenSet
 from repro.errors import UserError
@@ -28,9 +28,11 @@ from repro.shapes import parameter_count
 from repro.state import Layout, TrainState, start
 from repro.step import Stepper, Sync
 from repro.store import RunFolder
+from repro.timing import Timing
 from repro.validate import Validator
 
 Report = Callable[[dict[str, Any]], None]
+Note = Callable[[dict[str, Any]], None]
 
 
 class Interrupted(Exception):
@@ -70,13 +72,16 @@ def train(
     *,
     pace: Pace | None = None,
     report: Report = lambda _: None,
+    note: Note = lambda _: None,
     stop_asked: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
-    """Train to the end, from the last checkpoint if there is one, and return the summary.
+    """Train to the end, from the newest sound checkpoint if there is one, and return the summary.
 
-    Raises UserError for a run that can't start or whose loss or outer gradient stops being finite, and
+    `note` takes what belongs in the provenance: damaged checkpoints, how long the start and the saves took. Raises
+    UserError for a run that can't start, can't be saved or whose loss or outer gradient stops being finite, and
     Interrupted when `stop_asked` says so, with the state saved.
     """
+    timing = Timing()
     layout = Layout.of(config, resources)
     check_vocabulary(config, tokens)
     # Example i of replica r has one global index, so a device's share of the batch is itself a replica of smaller ones.
@@ -85,10 +90,14 @@ def train(
     batches.require(config.steps)
     checkpoints = Checkpoints(folder.checkpoints)
     try:
-        loop = _Loop(layout, folder, batches, held_out, checkpoints, pace or Pace.of(config), report)
+        loop = _Loop(layout, folder, batches, held_out, checkpoints, pace or Pace.of(config), report, timing, note)
         return loop.run(stop_asked)
     finally:
-        checkpoints.close()
+        try:
+            with timing.of("saving"):
+                checkpoints.close()
+        finally:
+            note(timing.facts())
 
 
 def check_vocabulary(config: RunConfig, tokens: TokenSet) -> None:
@@ -112,19 +121,24 @@ class _Loop:
         checkpoints: Checkpoints,
         pace: Pace,
         report: Report,
+        timing: Timing | None = None,
+        note: Note = lambda _: None,
     ) -> None:
         self.layout, self.folder, self.batches, self.checkpoints = layout, folder, batches, checkpoints
-        self.pace, self.report = pace, report
+        self.pace, self.report, self.timing, self.note = pace, report, timing or Timing(), note
         self.stepper, self.validator = Stepper(layout), Validator(layout, held_out)
 
     def run(self, stop_asked: Callable[[], bool]) -> dict[str, Any]:
         config = self.layout.config
         self.processor_started = time.process_time()  # compilation counts: it is part of what a run costs
-        state = restored_or_none(self.checkpoints, self.layout) or start(self.layout)
+        with self.timing.of("restore"):
+            state = self._first_state()
         log = MetricsLog if processes.is_first() else _Unwritten
         self.log, self.syncs = log(self.folder.metrics, state.step), log(self.folder.syncs, state.step)
         self.unlogged: list[_Fetched] = []
-        self._compile(state.step)
+        with self.timing.of("programs"):
+            self._compile(state.step)
+        self.timing.loop_begins()
         self.started, self.first_step, self.reported = time.monotonic(), state.step, 0.0
         pending: _Fetched | None = None
         for step in range(state.step + 1, config.steps + 1):
@@ -135,7 +149,7 @@ class _Loop:
             pending = _Fetched(step, loss_M, applied)
             validate = step % config.validation.every == 0 or step == config.steps
             talk = processes.alone() or step % self.pace.log_every == 0
-            stop = step < config.steps and talk and processes.any_of(stop_asked())
+            stop = processes.stop_after(step, stop_asked()) and step < config.steps
             save = stop or step % self.pace.checkpoint_every == 0 or step == config.steps
             if validate or save:
                 self._arrived(pending)
@@ -150,6 +164,16 @@ class _Loop:
             if stop:
                 raise Interrupted(f"{self.folder.run_id} stopped after step {step} of {config.steps}; it is saved.")
         return self._summary(state)
+
+    def _first_state(self) -> TrainState:
+        """The newest sound checkpoint, or step 0."""
+        warnings: list[str] = []
+        state = self.checkpoints.newest(self.layout, warnings.append)
+        for text in warnings:
+            self.report({"stage": "restoring", "step": state.step if state else 0, "warning": text})
+        if warnings:
+            self.note({"warnings": warnings})
+        return state or start(self.layout)
 
     def _compile(self, step: int) -> None:
         keys = list(self.stepper.programs(step + 1, self.layout.config.steps))
@@ -183,6 +207,8 @@ class _Loop:
                 self.syncs.add(record)
         fetched.loss_M.block_until_ready()
         fetched.seconds = time.monotonic() - self.started
+        if step == self.first_step + 1:
+            self.report({"stage": "first step", "step": step, "start_s": self.timing.first_step_is_there()})
         self.unlogged.append(fetched)
 
     def _log(self) -> dict[str, Any]:
@@ -225,7 +251,8 @@ class _Loop:
     def _save(self, state: TrainState) -> None:
         self.log.close_part(state.step)
         self.syncs.close_part(state.step)
-        self.checkpoints.save(state)
+        with self.timing.of("saving"):
+            self.checkpoints.save(state)
 
     def _summary(self, state: TrainState) -> dict[str, Any]:
         config = self.layout.config

@@ -17,6 +17,7 @@ HEAVY = {
     "repro.attempt",
     "repro.checkpoint",
     "repro.attention",
+    "repro.checksums",
     "repro.compile",
     "repro.inner",
     "repro.programs",

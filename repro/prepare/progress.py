@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Progress = Callable[[str, int, int], None]
-LINE_SECONDS = 30.0  # between two lines where there is no terminal
+LINE_SECONDS = 10.0  # between two lines where there is no terminal
 
 
 def quiet(stage: str, done: int, total: int) -> None:
@@ -39,7 +39,7 @@ def progress_bar() -> Iterator[Progress]:
 
 
 class _Lines:
-    """Progress as lines for a log: at most one in LINE_SECONDS, and the start of each stage."""
+    """Progress as lines for a log: the start and the end of each stage, and between them one in LINE_SECONDS."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
@@ -48,12 +48,13 @@ class _Lines:
     def __call__(self, stage: str, done: int, total: int) -> None:
         now = time.monotonic()
         if stage != self._stage:
-            self._stage, self._start, self._base = stage, now, done
-        elif now < self._next:
+            self._stage, self._start, self._base, self._ended = stage, now, done, False
+        elif (now < self._next and done < total) or self._ended:
             return
+        self._ended = done >= total
         self._next = now + LINE_SECONDS
         left = ""
-        if done > self._base:
+        if self._base < done < total:
             seconds = round((total - done) / (done - self._base) * (now - self._start))
             left = f", {seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d} left"
         self._write(f"{stage:>12} {100 * done // max(1, total):>3} %{left}")
