@@ -94,12 +94,15 @@ def stop_after(step: int, asked: bool) -> bool:
         return asked
     if asked:
         _pass_on()
-    return multihost_utils.reached_preemption_sync_point(step)
+    reached = multihost_utils.reached_preemption_sync_point(step)
+    if reached:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the service would swallow a second one, which means: at once
+    return reached
 
 
 @cache
 def _pass_on() -> None:
-    """Once: the service gives up its hold on SIGTERM when it has had one."""
+    """Once, however often it is asked."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 
