@@ -44,6 +44,9 @@ WORKER = ("-m", "repro.worker")
 LOOK_SECONDS = 0.5
 ENDINGS = {"finished", "failed", "crashed", "busy", "lost", "interrupted"}
 
+# A smoke run is nearly all compilation: the same HLO, translated without effort.
+EFFORTLESS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+
 
 @dataclass(frozen=True)
 class Crew:
@@ -118,6 +121,9 @@ class _Pool:
         self.deaths: dict[str, tuple[int, int]] = {}  # run -> workers that died at it since it came to a step, step
         self.outcome, self.crew, self.log, self.watch = Outcome(), crew, log, Watch()
         count = min(crew.workers, len(todo))
+        self.environment = {**os.environ, **ALLOCATOR, "JAX_PLATFORMS": "cpu"}
+        if all(run.config.scale == "smoke" for run in todo):
+            self.environment["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {EFFORTLESS}".strip()
         self.cores = [cores[i::count] for i in range(count)]
         self.workers = [self._start(i) for i in range(count)]
         self.board = Board(todo, count, title)
@@ -135,7 +141,7 @@ class _Pool:
             stderr=self.log,
             text=True,
             start_new_session=True,
-            env={**os.environ, **ALLOCATOR, "JAX_PLATFORMS": "cpu"},
+            env=self.environment,
         )
         threading.Thread(target=self._listen, args=(index, worker), daemon=True).start()
         return worker
