@@ -6,7 +6,7 @@ each item, statements from the scoreboard.
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -44,7 +44,7 @@ class Source:
 class Shown:
     """HTML that a notebook displays."""
 
-    html: str
+    html: str = field(repr=False)
 
     def _repr_html_(self) -> str:
         return self.html
@@ -69,7 +69,7 @@ def results(wanted: Iterable[str], source: Source) -> dict[str, tuple[Result, ..
     return {name: tuple(itertools.islice(every, len(runs))) for name, runs in found.items()}
 
 
-def documents(name: str, found: Mapping[str, Sequence[Result]], out: Path) -> tuple[Document, ...]:
+def documents(name: str, scale: str, found: Mapping[str, Sequence[Result]], out: Path) -> tuple[Document, ...]:
     """What is shown of an item; its figures are drawn under `out`, where they aren't there already."""
     if name in BESIDE:
         return (_beside(name),)
@@ -81,7 +81,7 @@ def documents(name: str, found: Mapping[str, Sequence[Result]], out: Path) -> tu
 
         return (table2_document(experiment),)
     if not found[name]:
-        why = tuple(f"{row}: {reason}" for row, reason in left_out(experiment, "mini"))
+        why = tuple(f"{row}: {reason}" for row, reason in left_out(experiment, scale))
         return (Document(f"{experiment.title} ({experiment.place})", (), (Notes("Left out", why),)),)
     table = report.made(experiment, found[name])
     picture = report.drawn(table, out, PICTURE) if name in report.FIGURES else None
@@ -147,7 +147,8 @@ def shown(name: str, root: str | Path | None = None, seeds: int | None = None, s
     """
     with TemporaryDirectory() as folder:
         source = _source(root, seeds, scale, Path(folder))
-        return Shown("\n".join(section(name, documents(name, results([name], source), Path(folder)), ())))
+        told = documents(name, scale, results([name], source), Path(folder))
+        return Shown("\n".join(section(name, told, ())))
 
 
 def scoreboard(wanted: Sequence[str], root: str | Path | None = None, seeds: int | None = None) -> Shown:

@@ -4,6 +4,7 @@ One file that asks for nothing else: styles inside, figures as data, no script.
 """
 
 import html
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from analysis import items, render
@@ -15,6 +16,7 @@ from analysis.render import Document
 from repro.config import SCALES
 from repro.errors import UserError
 from repro.files import write_bytes
+from repro.results import Result
 
 TITLE = "Streaming DiLoCo, reproduced: where the paper stands"
 STYLE = """
@@ -51,7 +53,7 @@ def page(source: Source, out: Path) -> str:
     found = items.results(names, source)
     parts = [f"<h1>{html.escape(TITLE)}</h1>", f"<p>{html.escape(_told(source, found))}</p>", *_scoreboard(decisions)]
     for name in names:
-        shown = items.section(name, items.documents(name, found, out), decisions)
+        shown = items.section(name, items.documents(name, source.scale, found, out), decisions)
         parts += [f'<section id="{name}">', *shown, '<p class="up"><a href="#contents">Contents</a></p>', "</section>"]
     return render.whole_page(TITLE, parts, STYLE)
 
@@ -74,7 +76,7 @@ def _contents() -> list[str]:
     return ['<nav id="contents" aria-label="Contents"><a href="#scoreboard">Scoreboard</a>', *links, "</nav>"]
 
 
-def _told(source: Source, found: dict) -> str:
+def _told(source: Source, found: Mapping[str, Sequence[Result]]) -> str:
     runs = {result.run.run_id: result for results in found.values() for result in results}
     done = [result for result in runs.values() if result.state == "done"]
     collected = sum(result.archived for result in done)
