@@ -10,6 +10,7 @@ PY := $(VENV)/bin/python
 digest = $(shell cat requirements/$(1).txt requirements/install.sh | sha256sum | cut -c1-12)
 RUN_ENV := $(VENV)/.run-$(call digest,run)
 TEST_ENV := $(VENV)/.test-$(call digest,test)
+NOTEBOOK_ENV := $(VENV)/.notebook-$(call digest,notebook)
 XPK_VENV := .venv-xpk
 XPK_ENV := $(XPK_VENV)/.xpk-$(call digest,xpk)
 WHERE := --scale $(SCALE) --seeds $(SEEDS) --root $(ROOT)
@@ -23,7 +24,7 @@ DRAWN := figure1 figure2 figure3 figure4 figure7 figure9 figure14 figure15 figur
 .PHONY: $(SCORED) $(TRAINED) $(DRAWN)
 
 .DEFAULT_GOAL := help
-.PHONY: help env paper paper-plan report compile-paper table5 table2 table4 figures-simulated accounts inconsistencies claims tuning test test-fast test-slow test-launch torture lint bench clean
+.PHONY: help env paper paper-plan report notebooks compile-paper table5 table2 table4 figures-simulated accounts inconsistencies claims tuning test test-fast test-slow test-launch torture lint bench clean
 
 help:  ## this list
 	@sed -nE 's/^([a-z0-9%-]+):.*## (.*)$$/  \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -39,6 +40,10 @@ $(TEST_ENV): $(RUN_ENV)
 	@requirements/install.sh $(VENV) requirements/test.txt
 	@rm -f $(VENV)/.test-*; touch $@
 
+$(NOTEBOOK_ENV): $(RUN_ENV)
+	@requirements/install.sh $(VENV) requirements/notebook.txt
+	@rm -f $(VENV)/.notebook-*; touch $@
+
 table5:  ## Table 5 and Figure 5 in miniature: train, evaluate, show (SCALE, SEEDS, EVAL=full: whole sets)
 
 paper: $(RUN_ENV)  ## the whole paper: train what is missing, one seed first, evaluate, show (SCALE, SEEDS)
@@ -52,6 +57,9 @@ paper-plan: $(RUN_ENV)  ## what the whole paper costs: runs, tokens, FLOPs, byte
 
 report: $(RUN_ENV)  ## one page of everything from the runs there are: build/report.html (SCALE, SEEDS: as many as there are)
 	@$(PY) -m repro report --scale $(SCALE) $(if $(filter-out file,$(origin SEEDS)),--seeds $(SEEDS)) --root $(ROOT) --out $(OUT) $(EVALUATION)
+
+notebooks: $(NOTEBOOK_ENV)  ## the notebooks of analysis/notebooks in a browser: one cell to change for your own runs
+	@PYTHONPATH=$(CURDIR) $(VENV)/bin/jupyter lab --notebook-dir analysis/notebooks
 
 $(SCORED): $(RUN_ENV)  # train, evaluate, show
 	@$(PY) -m repro run $@ $(WHERE) $(EVALUATION)
