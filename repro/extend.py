@@ -12,11 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from repro.config import RunConfig
-from repro.data import Batches, open_tokens
 from repro.errors import UserError
 from repro.files import place, remove_tree, share_tree
 from repro.identity import from_json, run_id
-from repro.prepare import token_folder
 from repro.store import RunFolder, find_run, open_folder, read_json, write_json
 
 
@@ -72,6 +70,9 @@ def extend(root: Path, name: str, steps: int, cache: Path) -> RunFolder:
             f"{parent.run_id} has lost the checkpoint of its last step, {config.steps}: nothing to start from."
         )
     new = longer(config, steps)
+    from repro.data import Batches, open_tokens  # NumPy: the parser of every command imports this module
+    from repro.prepare import token_folder
+
     text = open_tokens(token_folder(config.corpus, cache, vocab=config.model.vocab))
     Batches(text, new.model.seq_len, new.batch, new.replicas, new.seed, repeat=new.repeat_data).require(new.steps)
     folder = RunFolder(root, run_id(new))

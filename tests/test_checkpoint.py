@@ -129,7 +129,8 @@ def test_where_none_is_sound_all_stay_and_one_sentence_says_so(tmp_path: Path) -
     layout = Layout.of(CONFIG, tiny.ONE)
     trained(layout, tmp_path)
     for step in (OLDER, NEWER):
-        halve(max(files(tmp_path / str(step)), key=lambda path: path.stat().st_size))
+        for path in files(tmp_path / str(step)):  # the numbers may lie in more than one of them
+            halve(path)
     checkpoints = Checkpoints(tmp_path)
     with pytest.raises(UserError, match=rf"no checkpoint .*step {NEWER}: .*; step {OLDER}: .*to start afresh\.$"):
         checkpoints.newest(layout, lambda _: None)

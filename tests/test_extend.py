@@ -86,7 +86,7 @@ def test_what_can_not_be_extended_is_one_sentence_and_writes_nothing(tmp_path: P
     assert main(["extend", "nothing", "--steps", "1", "--root", str(tmp_path)]) == 2
 
 
-@pytest.mark.compiles
+@pytest.mark.slow
 def test_an_extension_ends_with_the_bits_of_a_run_from_the_beginning(tmp_path: Path, smoke_tokens: Path) -> None:
     import cut_run
     import jax

@@ -8,7 +8,7 @@ import pytest
 import rig
 import tiny
 
-from repro.diloco import keep_frozen
+from repro.inner import keep_frozen
 from repro.schedule import is_due, learning
 
 SYNC = replace(tiny.synced(every=6, delays=(0,), mix=1.0), frozen=True)  # α = 1: only inner updates move a replica

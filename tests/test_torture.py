@@ -20,7 +20,7 @@ def disturb(tmp_path: Path, runs: int, events: int, mean_s: float, light: bool) 
     assert sum(happened[kind] for kind in torture.EVENTS) > 0
 
 
-@pytest.mark.compiles
+@pytest.mark.slow
 def test_disturbed_runs_end_with_the_bits_of_undisturbed_ones(tmp_path: Path) -> None:
     disturb(tmp_path, runs=2, events=4, mean_s=3.0, light=False)
 
