@@ -9,6 +9,7 @@ renamed or appended to here, and orbax marks a checkpoint there as complete by a
 import json
 import logging
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -23,10 +24,13 @@ from repro.errors import UserError
 from repro.schedule import replica_delays
 from repro.state import Layout, TrainState
 
-logging.getLogger("absl").setLevel(logging.CRITICAL)  # what orbax logs as an error it raises, too
+for name in ("absl", "asyncio"):
+    logging.getLogger(name).setLevel(logging.CRITICAL)  # what orbax logs as an error it raises, too
 
 KEEP = 2  # checkpoints of a run: the newest, and the one to fall back to
 LONGEST = 200  # characters shown of what a library says
+# What tensorstore, orbax and asyncio say of reads and writes that nobody waits for any more, since one of them failed.
+LATE = ("Event loop is closed", "Encountered error while reading array index", "coroutine '")
 METADATA = "_CHECKPOINT_METADATA"  # orbax's JSON beside the arrays, with the checksums in it
 
 
@@ -148,12 +152,13 @@ class _LateAnswers:
         self._shown = shown
 
     def __call__(self, unraisable: Any) -> None:
-        if str(unraisable.exc_value) != "Event loop is closed":
+        if not str(unraisable.exc_value).startswith(LATE):
             self._shown(unraisable)
 
     @classmethod
     def ignore(cls) -> None:
         """From now on: they come at any time."""
+        warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)
         if not isinstance(sys.unraisablehook, cls):
             sys.unraisablehook = cls(sys.unraisablehook)
 
