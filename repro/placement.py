@@ -1,6 +1,6 @@
 """Which TPU slices a run takes, and how it is laid on them: a rule, from the config alone. No JAX.
 
-What the rule chooses is an estimate until it is compiled (`repro.compile`); docs/compile.md has both, side by side.
+What the rule chooses is an estimate until it is compiled (`repro.compile`, which prints both side by side).
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ DAYS = 3  # longest that a run may last, if a slice that divides its batch can d
 DATA_PARALLEL_SLICES = 2  # as many as the paper's M, so that its gradients cross the same link
 FILL = 0.85  # of the memory that the compiler may give out, by the estimate
 SEQUENCE_PARTS = (1, 2, 4)
-# Two numbers fitted to compiled programs of 35M and 1B (docs/compile.md shows estimates beside sizes): arrays that a
+# Two numbers fitted to compiled programs of 35M and 1B (`compile` prints estimates beside sizes): arrays that a
 # layer keeps, in bfloat16 streams [B, S, d] (its norms keep float32), and bytes a logit with all of its gradient.
 LAYER_ARRAYS, LOGIT_BYTES = 40, 12
 
