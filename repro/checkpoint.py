@@ -54,14 +54,17 @@ class Checkpoints:
         """Steps that were saved, ascending."""
         return sorted(self._manager.all_steps())
 
+    def prepare(self, state: TrainState) -> None:
+        """Compile what saving will run, so that the first save holds the loop up no longer than the others."""
+        checksums(_parts(_tree(state)))
+
     def save(self, state: TrainState) -> None:
         """Start saving; the state may be donated again when this returns.
 
         UserError when the checkpoint before this one could not be written, or when the state is not finite: what
         can't be trained on must not take the place of what can.
         """
-        flight = {str(p): entry["codes"] for p, entry in state.flight.items()}
-        tree = {"params": state.params, "adam": state.adam, "outer": state.outer, "codes": flight}
+        tree = _tree(state)
         sums, finite = checksums(_parts(tree))
         if not finite:
             raise UserError(
@@ -168,6 +171,11 @@ def _abstract(layout: Layout, step: int) -> dict[str, Any]:
     outer = [{"params": layout.outer_struct(f.kind), "momentum": layout.outer_struct(f.kind)} for f in layout.fragments]
     codes = {str(p): layout.codes_struct(layout.fragments[p].kind) for p in layout.in_flight(step)}
     return {"params": params, "adam": adam, "outer": outer, "codes": codes}
+
+
+def _tree(state: TrainState) -> dict[str, Any]:
+    flight = {str(p): entry["codes"] for p, entry in state.flight.items()}
+    return {"params": state.params, "adam": state.adam, "outer": state.outer, "codes": flight}
 
 
 def _parts(tree: dict[str, Any]) -> dict[str, Any]:

@@ -138,6 +138,7 @@ class _Loop:
         self.unlogged: list[_Fetched] = []
         with self.timing.of("programs"):
             self._compile(state.step)
+            self.checkpoints.prepare(state)
         self.timing.loop_begins()
         self.started, self.first_step, self.reported = time.monotonic(), state.step, 0.0
         pending: _Fetched | None = None
