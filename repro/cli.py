@@ -94,7 +94,8 @@ def _add(
     text: str,
     arguments: Callable[[argparse.ArgumentParser], None],
 ) -> None:
-    parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    # A beginning is no option: --seed 3 would mean three seeds.
+    parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
     arguments(parser)
     parser.set_defaults(command=command)
 
@@ -134,9 +135,8 @@ def _add_extend(commands: "argparse._SubParsersAction") -> None:
 def _add_simulate(commands: "argparse._SubParsersAction") -> None:
     from repro import simulate_cli
 
-    parser = commands.add_parser("simulate", help="compute utilisation of a method on a link (§3.1)")
-    simulate_cli.add_arguments(parser)
-    parser.set_defaults(command=simulate_cli.main)
+    text = "compute utilisation of a method on a link (§3.1)"
+    _add(commands, "simulate", simulate_cli.main, text, simulate_cli.add_arguments)
 
 
 def _add_evaluation(commands: "argparse._SubParsersAction") -> None:
@@ -272,6 +272,8 @@ def _collect(args: argparse.Namespace) -> int:
     from repro.experiment import expand, trained
     from repro.results import collect
 
+    if not args.root.exists():
+        raise UserError(f"no folder {args.root}: give with --root where the runs lie.")
     path = archive_path(args.scale, args.to) if args.to else archive_path(args.scale)
     refused = 0
     for experiment in trained(args.experiment):

@@ -18,6 +18,11 @@ def work(config: RunConfig) -> float:
     return config.flops + 1e8 * config.steps
 
 
+def counted(runs: int) -> str:
+    """So many runs, in words."""
+    return "1 run" if runs == 1 else f"{runs} runs"
+
+
 class Board:
     """Progress of all workers; use as a context."""
 
@@ -41,7 +46,7 @@ class Board:
         self._bars = [self._progress.add_task(f"worker {i}", total=1, text="") for i in range(workers)]
 
     def __enter__(self) -> "Board":
-        self.say(f"{self._title}: {self._runs} runs to do")
+        self.say(f"{self._title}: {counted(self._runs)} to do")
         self._progress.start()
         return self
 

@@ -65,14 +65,15 @@ def _sweep(args: argparse.Namespace, runs: tuple[PlannedRun, ...]) -> "Outcome":
     from repro.archive import archive_path, load
     from repro.estimate import sentence
     from repro.prepare import prepared
+    from repro.progress import counted
     from repro.sweep import Crew, corpora, default_workers, sweep
 
+    workers = default_workers() if args.workers is None else args.workers
+    crew = Crew(args.root, args.cache, workers, args.takeover_after, args.retry_failed)
     for corpus, vocab in sorted(corpora(runs)):
         prepared(corpus, vocab, args.cache)
-    workers = default_workers() if args.workers is None else args.workers
     timed = load(archive_path(args.scale)).values() if archive_path(args.scale).exists() else ()
-    print(f"{len(runs)} runs to train: {sentence(runs, timed, min(workers, len(runs)))}.", file=sys.stderr)
-    crew = Crew(args.root, args.cache, workers, args.takeover_after, args.retry_failed)
+    print(f"{counted(len(runs))} to train: {sentence(runs, timed, min(workers, len(runs)))}.", file=sys.stderr)
     return sweep(runs, crew, title=f"{args.experiment} at scale {args.scale}")
 
 

@@ -26,7 +26,7 @@ uv=$(command -v uv || true)
 if [ -z "$uv" ] && "$venv/bin/python" -m pip install -q --disable-pip-version-check -r requirements/uv.txt >/dev/null 2>&1; then
     uv=$venv/bin/uv
 fi
-echo "installing $pins into $venv" >&2
+echo "installing $pins into $venv (about a minute; with pip several)" >&2
 if [ -n "$uv" ]; then
     "$uv" pip install -q -p "$venv/bin/python" --compile-bytecode -r "$pins"
 else

@@ -28,6 +28,9 @@ ROOT = Path(__file__).parents[1]
         (["build", "table4", "--scale", "huge"], "scale='huge'"),
         (["build", "table4", "--out", "/proc/nowhere"], "/proc/nowhere"),
         (["run", "table5", "--scale", "smoke", "--root", "/proc/r", "--cache", "/proc/c"], "/proc/"),
+        (["run", "table5", "--scale", "smoke", "--workers", "0"], "workers=0"),
+        (["run", "table5", "--scale", "smoke", "--takeover-after", "0"], "a lease of 0.0 seconds"),
+        (["collect", "table5", "--root", "/nowhere"], "no folder /nowhere"),
         (["diff", "x", "y"], "no run 'x'"),
     ],
 )
@@ -37,6 +40,12 @@ def test_bad_input_is_one_sentence(words, said, capsys, tmp_path, monkeypatch):
     out, err = capsys.readouterr()
     assert said in err and err.count("\n") == 1 and not out
     assert not list(tmp_path.iterdir())
+
+
+def test_the_beginning_of_an_option_is_no_option(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "table5", "--seed", "3"])
+    assert ended.value.code == 2 and "--seed 3" in capsys.readouterr().err
 
 
 def test_diff_names_the_fields(tmp_path, capsys):
