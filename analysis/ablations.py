@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.rows import Row
-from analysis.series import Look, Value, by_x, draw, hellaswag, hollow_key, log_ticks, loss, rows_of, scale_words
+from analysis.series import Look, Value, by_x, draw, hellaswag, log_ticks, loss, marks_key, rows_of, scale_words
 from analysis.style import GREEN, GREY, ORANGE, PURPLE, RED, STYLE, column, legend_below, not_run
 from analysis.tables import Table
 from experiments.figure11 import DROPS, PRECISION
@@ -60,7 +60,7 @@ def figure11(table: Table) -> Figure:
         _compressions(panel, table, value)
         panel.set_ylabel(name)
     panels[0].set_title(f"Ours, {scale_words(table)}", loc="left")
-    hollow_key(panels[0], table)
+    marks_key(panels[0], table)
     legend_below(figure, panels[0], columns=2)
     return figure
 
@@ -77,6 +77,7 @@ def figure12(table: Table) -> Figure:
         panel.set_xlabel(table.experiment.axis)
     panels[0].set_ylabel(LOSS_LABEL)
     figure.suptitle(f"Ours, {scale_words(table)}", fontsize=8, x=0.01, ha="left")
+    marks_key(panels[0], table)
     legend_below(figure, panels[0], columns=2)
     return figure
 
@@ -135,7 +136,7 @@ def _one(
     panel.set_title(f"Ours, {scale_words(table)}", loc="left")
     panel.set_xlabel(axis)
     panel.set_ylabel(LOSS_LABEL)
-    hollow_key(panel, table)
+    marks_key(panel, table)
     legend_below(figure, panel, columns=2)
     return figure, panel
 

@@ -100,7 +100,10 @@ def made(experiment: Experiment, results: Sequence[Result]) -> Table:
         return PRINTED[item](results, paper.load(item), experiment)
     if item == "table5":
         return tables.table5(results, paper.load(item), experiment, paper.load("statements"))
-    return tables.runs_table(results, experiment, paper.load("statements"))
+    elsewhere = tables.printed_elsewhere(
+        experiment, {name: paper.load(name) for name in ("table5", "table6", "table7")}
+    )
+    return tables.runs_table(results, experiment, paper.load("statements"), elsewhere)
 
 
 def draw(name: str, out: Path, forms: Sequence[str] = ("png", "svg")) -> str:
@@ -168,7 +171,8 @@ def _inputs(table: Table, module: str) -> str:
         (r.run.run_id, r.run.row, r.run.x, r.run.ours, r.run.config.flops, r.loss, r.evaluation, r.syncs)
         for r in table.results
     ]
-    cells = [(c.row, c.column, c.text) for c in (*table.cells, *table.statements)]
+    beside = [cell for row in table.rows for cell in row.printed.values()]
+    cells = [(c.row, c.column, c.text) for c in (*table.cells, *beside, *table.statements)]
     slopes = [(s.method, s.printed.text if s.printed else "") for s in table.slopes]
     text = repr((table.scale, drawn, cells, slopes))
     folder = Path(__file__).parent

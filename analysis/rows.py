@@ -163,9 +163,10 @@ def printed_rows(results: Iterable[Result], cells: Iterable[Published]) -> tuple
     return tuple(_row(name, ours.get(name, ()), printed) for name, printed in by_row.items() if LOSS in printed)
 
 
-def own_rows(results: Iterable[Result]) -> tuple[Row, ...]:
-    """A row for each of the spec's that has runs, nothing of the paper's beside."""
-    return tuple(_row(paper_row, found, {}) for paper_row, found in grouped(results).items())
+def own_rows(results: Iterable[Result], elsewhere: Mapping[str, Published]) -> tuple[Row, ...]:
+    """A row for each of the spec's that has runs; `elsewhere` has the loss that a table prints of the same run."""
+    beside = {paper_row: {LOSS: cell} for paper_row, cell in elsewhere.items()}
+    return tuple(_row(paper_row, found, beside.get(paper_row, {})) for paper_row, found in grouped(results).items())
 
 
 def grouped(results: Iterable[Result]) -> dict[str, tuple[Result, ...]]:
@@ -192,7 +193,7 @@ def heads(rows: Sequence[Row]) -> tuple[str, ...]:
 
 def score_columns(rows: Sequence[Row]) -> tuple[str, ...]:
     """The scores that stand beside the losses: those printed, or all where nothing is."""
-    printed = {column for row in rows for column in row.printed}
+    printed = {column for row in rows for column in row.printed} - {LOSS}
     return tuple(column for column in SCORES if column in printed or not printed)
 
 

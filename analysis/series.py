@@ -8,13 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from analysis.rows import Row
+from analysis.rows import LOSS, Row
 from analysis.style import not_run
 from analysis.tables import Table
 from repro.evals import SHOWN
 
 Value = Callable[[Row], tuple[float, float | None] | None]  # (mean, error) of a row; None where there is nothing
 HOLLOW = "hollow: not a value of the paper's text"
+CROSS = "printed in a table of the paper"
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ def draw(panel: Axes, rows: Sequence[Row], xs: Sequence[float], look: Look, labe
         else:
             points.append((x, *found, row.ours))
     panel.plot([], [], look.line, marker=look.mark, color=look.colour, label=label)
+    if value is loss:
+        _printed(panel, rows, xs, look)
     if not points:
         return
     x, y, errors, _ = zip(*points, strict=True)
@@ -72,6 +75,18 @@ def draw(panel: Axes, rows: Sequence[Row], xs: Sequence[float], look: Look, labe
         if chosen:
             face = "white" if hollow else look.colour
             panel.plot(*zip(*chosen, strict=True), look.mark, color=look.colour, mfc=face, zorder=3)
+
+
+def _printed(panel: Axes, rows: Sequence[Row], xs: Sequence[float], look: Look) -> None:
+    """The loss that a table of the paper prints of the same run, as a cross: at paper scale alone."""
+    cells = [(x, row.printed.get(LOSS)) for x, row in zip(xs, rows, strict=True) if _at_paper_scale(row)]
+    shown = [(x, cell.value) for x, cell in cells if cell is not None and cell.value is not None]
+    if shown:
+        panel.plot(*zip(*shown, strict=True), "x", color=look.colour, ms=7, mew=1.4, zorder=4)
+
+
+def _at_paper_scale(row: Row) -> bool:
+    return bool(row.results) and row.results[0].run.config.scale == "paper"
 
 
 def guessing(row: Row) -> float:
@@ -103,7 +118,9 @@ def log_ticks(panel: Axes, values: Sequence[float]) -> None:
     panel.xaxis.set_minor_formatter(NullFormatter())
 
 
-def hollow_key(panel: Axes, table: Table) -> None:
-    """Say in the legend what hollow marks are, where there are any."""
+def marks_key(panel: Axes, table: Table) -> None:
+    """Say in the legend what hollow marks and crosses are, where there are any."""
     if any(row.ours for row in table.rows):
         panel.add_line(Line2D([], [], color="0.4", marker="o", mfc="white", ls="", label=HOLLOW))
+    if table.scale == "paper" and any(LOSS in row.printed for row in table.rows):
+        panel.add_line(Line2D([], [], color="0.4", marker="x", ls="", label=CROSS))

@@ -4,14 +4,14 @@ Pure functions of results and published cells, one for each table of the paper; 
 No pandas, no plotting, no JAX, so that a table of finished runs prints at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.fits import Line, power_law, published_points, semi_log
-from analysis.rows import Losses, Row, losses_of, own_points, own_rows, printed_rows
+from analysis.rows import LOSS, Losses, Row, losses_of, own_points, own_rows, printed_rows
 from analysis.simulated import Account, accounts_of
 from experiments.table5 import DP, STREAM_100
-from repro.experiment import Experiment, MiniClaim
+from repro.experiment import Experiment, MiniClaim, expand, load
 from repro.paper import (
     Claim,
     ClaimVerdict,
@@ -102,9 +102,33 @@ def table7(results: Sequence[Result], cells: Sequence[Published], experiment: Ex
     return _table(results, cells, experiment, printed_rows(results, cells), accounts=accounts_of(cells))
 
 
-def runs_table(results: Sequence[Result], experiment: Experiment, statements: Sequence[Published] = ()) -> Table:
-    """Any other experiment: its rows alone; `statements` are for its figure. ValueError without results."""
-    return replace(_table(results, (), experiment, own_rows(results)), statements=tuple(statements))
+def runs_table(
+    results: Sequence[Result],
+    experiment: Experiment,
+    statements: Sequence[Published] = (),
+    elsewhere: Mapping[str, Published] | None = None,
+) -> Table:
+    """Any other experiment: its rows; `statements` are for its figure, `elsewhere` is `printed_elsewhere`.
+
+    ValueError without results.
+    """
+    rows = own_rows(results, elsewhere or {})
+    return replace(_table(results, (), experiment, rows), statements=tuple(statements))
+
+
+def printed_elsewhere(experiment: Experiment, tables: Mapping[str, Sequence[Published]]) -> dict[str, Published]:
+    """Of each row of `experiment` that is, at paper scale, a run of one of `tables`: the loss that is printed there.
+
+    `tables` holds cells by experiment; where several print the same run the first counts.
+    """
+    losses: dict[str, Published] = {}
+    for name, cells in tables.items():
+        place = by_place(cells)
+        for run in expand(load(name), "paper"):
+            if run.parameters == "outer" and (run.paper_row, LOSS) in place:
+                losses.setdefault(run.run_id, place[run.paper_row, LOSS])
+    runs = (run for run in expand(experiment, "paper") if run.parameters == "outer")
+    return {run.paper_row: losses[run.run_id] for run in runs if run.run_id in losses}
 
 
 def decide(claim: MiniClaim, losses: Losses) -> DecidedClaim:

@@ -92,8 +92,7 @@ def _grid(table: Table) -> Grid:
     sized = table.rows[0].sized
     head = (*names, _budget_head(sized), LOSS, "±", "n")
     if not table.cells:
-        rows = tuple((*row.cells, _budget(row), *_loss(row), row.state) for row in table.rows)
-        return Grid(_heading(table), (*head, "State"), rows, left=len(names), last_left=True)
+        return _own_grid(table, head, len(names))
     paper = (*(("Paper: size",) if sized else ()), f"Paper: {LOSS}", *(f"Paper: {score}" for score in columns))
     rows = tuple(
         (
@@ -105,6 +104,18 @@ def _grid(table: Table) -> Grid:
         for row in table.rows
     )
     return Grid(_heading(table), (*head, *columns, *paper, "Verdict"), rows, left=len(names), last_left=True)
+
+
+def _own_grid(table: Table, head: tuple[str, ...], left: int) -> Grid:
+    """Rows of a figure; beside them, where a table of the paper prints the same run's loss, that loss."""
+    if not any(LOSS in row.printed for row in table.rows):
+        rows = tuple((*row.cells, _budget(row), *_loss(row), row.state) for row in table.rows)
+        return Grid(_heading(table), (*head, "State"), rows, left=left, last_left=True)
+    rows = tuple(
+        (*row.cells, _budget(row), *_loss(row), row.printed[LOSS].text if LOSS in row.printed else "", row.verdict)
+        for row in table.rows
+    )
+    return Grid(_heading(table), (*head, f"Paper: {LOSS}", "Verdict"), rows, left=left, last_left=True)
 
 
 def _terminal_grid(table: Table) -> Grid:

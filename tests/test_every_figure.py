@@ -1,5 +1,6 @@
 """Every table and figure, from fabricated runs and from none: what is drawn, what it says, and that it is built."""
 
+import csv
 import math
 
 import pytest
@@ -8,7 +9,7 @@ from fabricated import summary
 from analysis import ablations, similarity_figures
 from analysis.report import made
 from analysis.schedule_figures import figure1, figure2
-from analysis.series import HOLLOW
+from analysis.series import CROSS, HOLLOW
 from analysis.tables import Table
 from analysis.views import COLUMNS, csv_rows
 from experiments import figure1 as spec1
@@ -45,8 +46,30 @@ def table(name: str, scale: str = "mini", seeds: int = 2, done: bool = True) -> 
 
 def drawn(panel) -> dict[str, list[float]]:
     """The means of each series in the legend's order."""
-    labels = [label for label in panel.get_legend_handles_labels()[1] if label != HOLLOW]
+    labels = [label for label in panel.get_legend_handles_labels()[1] if label not in (HOLLOW, CROSS)]
     return dict(zip(labels, ([float(y) for y in c.lines[0].get_ydata()] for c in panel.containers), strict=False))
+
+
+def crosses(panel) -> set[tuple[float, float]]:
+    """Of the paper's printed losses: the legend's own has no point."""
+    lines = [line for line in panel.get_lines() if line.get_marker() == "x"]
+    return {(float(x), float(y)) for line in lines for x, y in line.get_xydata()}
+
+
+def test_the_losses_printed_in_table_5_are_marks_at_paper_scale_alone():
+    with (paper.PAPER_DATA / "table5.csv").open(encoding="utf-8") as file:
+        cells = {(c["row"], c["column"]): float(c["value"]) for c in csv.DictReader(file) if c["value"]}
+    streaming, diloco = "Streaming DiLoCo with overlapped FP4 com., ", "DiLoCo "
+    wanted = {
+        (every, cells[f"500M | {method}H={every}", "Eval Loss"])
+        for method, rounds in ((streaming, (30, 100)), (diloco, (30,)))
+        for every in rounds
+    }
+    assert crosses(ablations.figure13(table("figure13", "paper")).axes[0]) == wanted
+    assert not crosses(ablations.figure13(table("figure13")).axes[0])
+    by_row = {line[0]: line for line in csv_rows(table("figure13", "paper"))}
+    (text,) = {by_row[row][COLUMNS.index("paper")] for row in by_row if row == "Streaming DiLoCo | H = 30"}
+    assert float(text) == cells[f"500M | {streaming}H=30", "Eval Loss"]
 
 
 @pytest.mark.parametrize("name", ["figure6", "figure8", "figure10", "figure13"])
