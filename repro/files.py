@@ -86,10 +86,10 @@ def _publish(path: Path, content: bytes, show: Callable[[Path], Any], *, sync: b
 
 
 def read_bytes(path: Path) -> bytes | None:
-    """The content of a file; None where there is none."""
+    """The content of a file; None where there is none, nor a folder for it."""
     try:
         return path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 

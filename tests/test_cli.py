@@ -61,6 +61,15 @@ def test_status_counts_what_is_missing(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == "12 runs: 12 missing"
 
 
+def test_status_of_a_root_passes_over_what_is_no_run(tmp_path, capsys):
+    run = open_folder(tmp_path, expand(load("table5"), "smoke")[0].config)
+    (tmp_path / "workers.log").write_text("left by every sweep")
+    (tmp_path / "notes").mkdir()
+    assert main(["status", "--root", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].startswith(run.run_id) and shown[-1].endswith(": 1 stopped")
+
+
 @pytest.mark.parametrize("words", [["--help"], ["plan", "table5", "--scale", "paper"], ["status", "table5"]])
 def test_light_commands_import_nothing_heavy(words, tmp_path):
     code = (
