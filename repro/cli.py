@@ -141,9 +141,11 @@ def _add_simulate(commands: "argparse._SubParsersAction") -> None:
 
 def _add_evaluation(commands: "argparse._SubParsersAction") -> None:
     from repro import evaluate_cli as cli
+    from repro import export_cli
 
     _add(commands, "evaluate", cli.evaluate, "score runs on HellaSwag, PIQA and ARC-Easy", cli.add_evaluate)
-    _add(commands, "export", cli.export, "write a run's parameters, tokenizer and config for others", cli.add_export)
+    text = "write a run's parameters for others, or its curves for TensorBoard or Weights & Biases"
+    _add(commands, "export", export_cli.main, text, export_cli.add_arguments)
     _add(commands, "lm-eval", cli.lm_eval, "lm-eval's own command line, with a run as its model", cli.add_lm_eval)
 
 

@@ -1,4 +1,4 @@
-"""The commands `evaluate`, `export` and `lm-eval`: arguments in, sentences out.
+"""The commands `evaluate` and `lm-eval`: arguments in, sentences out.
 
 They run on the CPU unless JAX_PLATFORMS names an accelerator.
 """
@@ -30,27 +30,19 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=None, help="runs side by side (default one a core)")
     parser.add_argument("--batch", type=int, default=BATCH, help=f"sequences at a time (default {BATCH})")
     parser.add_argument("--source", choices=("packages", "hub"), default="packages", help="where questions come from")
-    _common(parser)
-
-
-def add_export(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `export`."""
-    parser.add_argument("run", help="a run id, or its beginning")
-    parser.add_argument("--to", default="safetensors", help="the form (default and only: safetensors)")
-    parser.add_argument("--out", type=Path, help="the folder to write (default exports/<id>)")
-    parser.add_argument("--step", type=int, help="a checkpoint's step (default: the newest)")
-    _common(parser)
+    add_common(parser)
 
 
 def add_lm_eval(parser: argparse.ArgumentParser) -> None:
     """Arguments of `lm-eval`: its own go before the run, those of lm-eval after it."""
     parser.add_argument("--step", type=int, help="a checkpoint's step (default: the newest)")
-    _common(parser)
+    add_common(parser)
     parser.add_argument("run", help="a run id, or its beginning")
     parser.add_argument("options", nargs=argparse.REMAINDER, help="of lm-eval: --tasks piqa --limit 100 …")
 
 
-def _common(parser: argparse.ArgumentParser) -> None:
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Arguments of all commands on a run's parameters."""
     parser.add_argument("--parameters", choices=PARAMETERS, help="default: as the row or the run says (Table 3)")
     parser.add_argument("--root", type=Path, default=Path("runs"), help="where run folders lie (default runs)")
     parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens, questions and compiled programs")
@@ -68,7 +60,7 @@ def evaluate(args: argparse.Namespace) -> int:
     todo = pending(jobs, args.root)
     code = 0
     if todo:
-        _choose_platform()
+        choose_platform()
         workers = default_workers() if args.workers is None else args.workers
         code = evaluate_all(todo, args.root, args.cache, workers, batch=args.batch, source=args.source)
     if not jobs:
@@ -129,22 +121,10 @@ def _job(
     return None if spec is None else Job(folder.run_id, config, spec, step)
 
 
-def export(args: argparse.Namespace) -> int:
-    """Write a run in a form that others read."""
-    folder = find_run(args.root, args.run)
-    _choose_platform()
-    from repro import export as exporting  # JAX
-
-    out = args.out or Path("exports") / folder.run_id
-    which = args.parameters or "outer"
-    print(exporting.export(folder, args.cache, out, to=args.to, step=args.step, which=which))
-    return 0
-
-
 def lm_eval(args: argparse.Namespace) -> int:
     """lm-eval's command line with a run as its model."""
     run = find_run(args.root, args.run).run_id
-    _choose_platform()
+    choose_platform()
     from repro.harness import command_line  # JAX and lm-eval: seconds
 
     model_args = {"run": run, "root": str(args.root), "cache": str(args.cache)}
@@ -153,6 +133,6 @@ def lm_eval(args: argparse.Namespace) -> int:
     return command_line(model_args, args.cache, args.options)
 
 
-def _choose_platform() -> None:
+def choose_platform() -> None:
     """Before JAX is imported, here or in a worker: finding an accelerator's library must not start it."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")

@@ -18,19 +18,13 @@ from repro.model import NORM_EPSILON
 from repro.prepare import token_folder
 from repro.store import RunFolder, write_json
 
-FORMATS = ("safetensors",)
 
-
-def export(
-    folder: RunFolder, cache: Path, out: Path, *, to: str = "safetensors", step: int | None = None, which: str = "outer"
-) -> Path:
+def export(folder: RunFolder, cache: Path, out: Path, *, step: int | None = None, which: str = "outer") -> Path:
     """Write model.safetensors, config.json, the tokenizer and README.md into `out`, and return it.
 
     Float32, a tensor a leaf of the tree of `repro.shapes`, layers stacked on axis 0 and named by their path
-    ("layers.query"). UserError for an unknown format, a folder that holds something else, or a missing checkpoint.
+    ("layers.query"). UserError for a folder that holds something else, or a missing checkpoint.
     """
-    if to not in FORMATS:
-        raise UserError(f"export to {to!r} is unknown: choose {', '.join(FORMATS)}.")
     if out.exists() and any(out.iterdir()) and not (out / "model.safetensors").exists():
         raise UserError(f"{out} holds something else: choose an empty folder.")
     config = read_config(folder)

@@ -66,10 +66,8 @@ def test_the_files_say_what_they_are(run: RunFolder, tmp_path: Path) -> None:
     assert config["step"] == 14 and config["tokenizer"]["kind"] == "bytes" and config["run"]["steps"] == CONFIG.steps
 
 
-def test_a_folder_of_something_else_and_an_unknown_form_are_refused(run: RunFolder, tmp_path: Path) -> None:
+def test_a_folder_of_something_else_is_refused(run: RunFolder, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match="holds something else"):
         export(run, Path("unused"), tmp_path)
-    with pytest.raises(UserError, match="'gguf' is unknown: choose safetensors"):
-        export(run, Path("unused"), tmp_path / "out", to="gguf")
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
