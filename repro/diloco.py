@@ -10,7 +10,7 @@ the plain inner step (`repro.inner`). Only these two modules know drjax.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import drjax
@@ -20,7 +20,7 @@ from jax.sharding import Mesh
 
 from repro import wire
 from repro.actions import Action
-from repro.config import RunConfig, SyncConfig
+from repro.config import InnerConfig, ModelConfig, RunConfig, SyncConfig
 from repro.dropping import merge
 from repro.inner import inner_step
 from repro.mesh import REPLICA
@@ -69,7 +69,8 @@ def build_program(config: RunConfig, resources: Resources, mesh: Mesh, actions: 
         with jax.named_scope("send"):
             flights = [_before(config, mesh, params, a, o, g) for a, o, g in zip(actions, owned, given, strict=True)]
         with jax.named_scope("inner"):
-            step = partial(inner_step, config, resources, mesh, tokens=tokens, inner=inner)
+            traced = _inner_step(config.model, config.inner, resources, mesh)
+            step = partial(traced, tokens=tokens, inner=inner)
             fenced = resources.fence and any(flights)
             params, adam, loss_M, *over = (_fenced if fenced else _free)(step, params, adam, inner["rate"])
         outs = []
@@ -81,6 +82,12 @@ def build_program(config: RunConfig, resources: Resources, mesh: Mesh, actions: 
         return params, adam, loss_M, tuple(outs)
 
     return program
+
+
+@cache
+def _inner_step(model: ModelConfig, config: InnerConfig, resources: Resources, mesh: Mesh) -> Callable[..., Any]:
+    """`inner_step`, traced once for all programs that hold it: it is half of what there is to trace in one."""
+    return jax.jit(partial(inner_step, model, config, resources, mesh), inline=True)
 
 
 def on_device(tree: Tree) -> Tree:

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from repro import model as lm
 from repro import wire
 from repro.attention import attention_for
-from repro.config import RunConfig
+from repro.config import InnerConfig, ModelConfig
 from repro.mesh import DATA, ROWS, SEQUENCE, tree_shardings
 from repro.optim import inner_update
 from repro.resources import Resources
@@ -28,14 +28,24 @@ Gradients = Callable[[Tree, jax.Array], tuple[Tree, jax.Array]]  # (params, toke
 
 
 def inner_step(
-    config: RunConfig, resources: Resources, mesh: Mesh, params: Tree, adam: Tree, tokens: jax.Array, inner: Any
+    model: ModelConfig,
+    config: InnerConfig,
+    resources: Resources,
+    mesh: Mesh,
+    params: Tree,
+    adam: Tree,
+    tokens: jax.Array,
+    inner: Any,
 ) -> tuple[Tree, Tree, jax.Array]:
-    """New (params, adam) and the loss (M,) of each replica, which stays where it is made."""
-    gradients = gradients_of(config, resources, mesh)
+    """New (params, adam) and the loss (M,) of each replica, which stays where it is made.
+
+    `inner` holds the `rate` and, for FedPart, which `layers` and whether the `embed` learn.
+    """
+    gradients = gradients_of(model, resources, mesh)
 
     def update(params: Tree, adam: Tree, grads: Tree) -> tuple[Tree, Tree]:
-        stepped = inner_update(config.inner, grads, adam, params, inner["rate"])
-        if config.sync is not None and config.sync.frozen:
+        stepped = inner_update(config, grads, adam, params, inner["rate"])
+        if "layers" in inner:
             stepped = keep_frozen(stepped, (params, adam), inner["layers"], inner["embed"])
         return stepped
 
@@ -45,12 +55,12 @@ def inner_step(
 
     if resources.data == 1:
         return drjax.map_fn(step, (params, adam, tokens), mesh=mesh)
-    grads, loss_M = _over_groups(config, resources, mesh, gradients, params, tokens)
+    grads, loss_M = _over_groups(model, resources, mesh, gradients, params, tokens)
     return *drjax.map_fn(update, (params, adam, grads), mesh=mesh), loss_M
 
 
 def _over_groups(
-    config: RunConfig, resources: Resources, mesh: Mesh, gradients: Gradients, params: Tree, tokens: jax.Array
+    model: ModelConfig, resources: Resources, mesh: Mesh, gradients: Gradients, params: Tree, tokens: jax.Array
 ) -> tuple[Tree, jax.Array]:
     """Mean gradients and losses (M,) of the data-parallel groups, each of which first sums its own."""
 
@@ -61,13 +71,13 @@ def _over_groups(
     grads_MxG, loss_MxG = drjax.map_fn(groups, (params, tokens), mesh=mesh)
     rows = {f"{group}/{name}": leaf for group, leaves in grads_MxG.items() for name, leaf in leaves.items()}
     grads: Tree = {group: {} for group in grads_MxG}
-    for name, leaf in wire.mean_gradients(rows, config.model.compute_dtype, mesh).items():
+    for name, leaf in wire.mean_gradients(rows, model.compute_dtype, mesh).items():
         group, key = name.split("/")
         grads[group][key] = leaf
     return grads, jnp.mean(loss_MxG, axis=1)
 
 
-def gradients_of(config: RunConfig, resources: Resources, mesh: Mesh) -> Gradients:
+def gradients_of(model: ModelConfig, resources: Resources, mesh: Mesh) -> Gradients:
     """The function of (params, tokens (B, S+1)) that gives one group's gradients, float32, and its mean loss."""
     rows = (DATA, ROWS) if resources.data == 1 else (ROWS,)
     spread = NamedSharding(mesh, PartitionSpec(rows, SEQUENCE))
@@ -79,7 +89,7 @@ def gradients_of(config: RunConfig, resources: Resources, mesh: Mesh) -> Gradien
     }
 
     def once(params: Tree, tokens: jax.Array) -> tuple[Tree, jax.Array]:
-        (_, loss), grads = jax.value_and_grad(lambda p: lm.nll(p, tokens, config.model, **how), has_aux=True)(params)
+        (_, loss), grads = jax.value_and_grad(lambda p: lm.nll(p, tokens, model, **how), has_aux=True)(params)
         return grads, loss
 
     def sums(params: Tree, tokens: jax.Array) -> tuple[Tree, jax.Array]:
