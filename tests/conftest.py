@@ -14,7 +14,12 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1]
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_LEGACY_PRNG_KEY"] = "error"
 # Most of a cold run is LLVM: the same HLO, translated without effort (and by the old emitters while they last).
-EFFORTLESS = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
+# In one piece: cutting a small program up for more threads than cores is a fifth of the work.
+EFFORTLESS = [
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_cpu_parallel_codegen_split_count=1",
+]
 if [int(part) for part in metadata.version("jax").split(".")[:2]] < [0, 11]:
     EFFORTLESS.append("--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *EFFORTLESS]).strip()
