@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from repro import bench_start
+
 BLOCKS, STEPS = 15, 60
 SIZE = "100M"  # the second of the mini ladder
 
@@ -189,7 +191,8 @@ def main() -> int:
     args = parser.parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     ratios, lines = measure(args.cache)
-    print("\n".join([*lines, *(ratio.line() for ratio in ratios)]))
+    print("\n".join([*lines, *(ratio.line() for ratio in ratios)]), flush=True)
+    print("\n".join(bench_start.measure(args.cache)))
     return 0
 
 
