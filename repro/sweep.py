@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,17 @@ LOOK_SECONDS = 0.5
 ENDINGS = {"finished", "failed", "crashed", "busy", "lost", "interrupted"}
 
 # LLVM's first level makes programs as fast as its third, with equal losses, in little over half the time that
-# compiling takes; a smoke run is nearly all compilation and takes the zeroth.
-LITTLE_EFFORT = "--xla_backend_optimization_level=1"
-EFFORTLESS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+# compiling takes; a smoke run is nearly all compilation and takes the zeroth, by the old emitters while they last
+# (a third of the time at this level, none saved at the first). In one piece, since a worker has a core: XLA would cut a
+# program up for 32 threads, at a fifth of the work.
+ONE_PIECE = "--xla_cpu_parallel_codegen_split_count=1"
+LITTLE_EFFORT = f"--xla_backend_optimization_level=1 {ONE_PIECE}"
+EFFORTLESS = f"--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true {ONE_PIECE}"
+if [int(part) for part in metadata.version("jaxlib").split(".")[:2]] < [
+    0,
+    11,
+]:  # XLA ends at a flag that it doesn't know
+    EFFORTLESS += " --xla_cpu_use_fusion_emitters=false"
 
 
 @dataclass(frozen=True)

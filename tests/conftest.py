@@ -1,10 +1,11 @@
 """Settings of every test process, made before anything imports JAX; light tests never import it."""
 
 import os
-from importlib import metadata
 from pathlib import Path
 
 import pytest
+
+from repro.sweep import EFFORTLESS
 
 # Eight simulated devices: enough for replica × data × fsdp of two each.
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -13,16 +14,8 @@ os.environ["JAX_NUM_CPU_DEVICES"] = "8"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / "cache" / "xla-tests"))
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_LEGACY_PRNG_KEY"] = "error"
-# Most of a cold run is LLVM: the same HLO, translated without effort (and by the old emitters while they last).
-# In one piece: cutting a small program up for more threads than cores is a fifth of the work.
-EFFORTLESS = [
-    "--xla_backend_optimization_level=0",
-    "--xla_llvm_disable_expensive_passes=true",
-    "--xla_cpu_parallel_codegen_split_count=1",
-]
-if [int(part) for part in metadata.version("jax").split(".")[:2]] < [0, 11]:
-    EFFORTLESS.append("--xla_cpu_use_fusion_emitters=false")
-os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *EFFORTLESS]).strip()
+# Most of a cold run is LLVM: the same HLO, translated without effort, as in a smoke run.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {EFFORTLESS}".strip()
 
 
 def pytest_configure(config: pytest.Config) -> None:
