@@ -133,6 +133,8 @@ class _Pool:
         self.later: deque[tuple[float, PlannedRun]] = deque()  # held by others, with when to look again
         self.messages: queue.Queue[tuple[int, dict[str, Any] | None]] = queue.Queue()
         self.current: dict[int, PlannedRun] = {}
+        self.over: dict[int, int] = {}  # the claim that a worker was given its run after
+        self.ready: set[int] = set()  # workers that listen
         self.deaths: dict[str, tuple[int, int]] = {}  # run -> workers that died at it since it came to a step, step
         self.outcome, self.crew, self.log, self.watch = Outcome(), crew, log, Watch()
         count = min(crew.workers, len(todo))
@@ -204,6 +206,7 @@ class _Pool:
         run = self.current.get(index)
         if "ready" in message:
             self.false_starts = 0
+            self.ready.add(index)
             self._next(index)
         elif run is not None and message.keys() & ENDINGS:
             del self.current[index]
@@ -249,7 +252,7 @@ class _Pool:
             elif (over := self.watch.free(self._folder(run))) is None:
                 self._put_off(run)
             else:
-                self.current[index] = run
+                self.current[index], self.over[index] = run, over
                 self.board.update(index, run, {"stage": "starting", "step": 0})
                 request = {"run_id": run.run_id, "config": json.loads(config_text(run.config))}
                 _send(self.workers[index], {**request, "over": over, "retry": self.crew.retry_failed})
@@ -264,17 +267,19 @@ class _Pool:
             return
         self.looked = time.monotonic()
         self.board.tick()
-        for run in list(self.current.values()):
-            # A worker of this pool that was stopped: the others need not wait for it.
-            if self.watch.free(self._folder(run)) and self._folder(run).summary() is None:
+        for index, run in self.current.items():
+            # A worker of this pool that was stopped with its claim: the others need not wait for it.
+            number = self.watch.free(self._folder(run)) or 0
+            if number > self.over[index] and self._folder(run).summary() is None:
                 self._put_off(run)
-        for index in sorted(alive - set(self.current)):
+        for index in sorted((alive & self.ready) - set(self.current)):
             if not self.outcome.interrupted:
                 self._next(index)
 
     def _lost(self, index: int) -> bool:
         """A worker ended. Another is started in its place, and its run goes on; False when there is nothing left."""
         code = self.workers[index].wait()
+        self.ready.discard(index)
         run = self.current.pop(index, None)
         if self.outcome.interrupted:
             return False

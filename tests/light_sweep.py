@@ -2,7 +2,7 @@
 
 Claims, takeover, fences, signals and the sweep are the real ones, and an attempt takes a second, not a minute. What it
 can't show is that a model's bits survive: `test_resume` and the torture test with real runs do. LIGHT_SWEEP in the
-environment makes each attempt raise, die, or hear no signal.
+environment makes each attempt raise, die, or hear no signal, or a worker start late.
 """
 
 import hashlib
@@ -66,7 +66,9 @@ def _train(steps: int, claim: Claim, stop: Any) -> None:
         if stop():
             raise Interrupted(f"stopped after step {step}")
     claim.check()
-    if not claim.folder.write_summary({"run_id": claim.folder.run_id, "steps": steps, "state": state}):
+    if not claim.folder.write_summary(
+        {"run_id": claim.folder.run_id, "steps": steps, "state": state, "validation_loss": 1.0}
+    ):
         raise ClaimLost("finished by another")
 
 
@@ -83,7 +85,7 @@ def _save(folder: Path, step: int, state: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == WORKER:
         sys.modules["repro.train"] = types.SimpleNamespace(Interrupted=Interrupted)  # type: ignore[assignment]
-        repro.worker._configure_jax = lambda _: None
+        repro.worker._configure_jax = lambda _: time.sleep(2 if os.environ.get("LIGHT_SWEEP") == "late" else 0)
         repro.worker._attempt = attempt
         del sys.argv[1]
         sys.exit(repro.worker.main())

@@ -75,6 +75,12 @@ def test_what_failed_is_shown_with_its_reason_and_tried_again_on_request(root: P
     assert RunFolder(root, first.run_id).failure() is None
 
 
+def test_a_worker_that_starts_late_is_given_one_run_at_a_time(root: Path) -> None:
+    code, text = ended(start(root, LIGHT_SWEEP="late"))
+    told = [line.split()[0] for line in text.splitlines() if "validation loss 1.0000" in line]
+    assert code == 0 and told == [run.run_id for run in torture.planned(COUNT)]
+
+
 def test_a_bug_exits_1_and_is_not_tried_again(root: Path) -> None:
     for attempts in (1, 1):
         code, text = ended(start(root, LIGHT_SWEEP="raise"))
