@@ -19,7 +19,7 @@ from repro import model as lm
 from repro import wire
 from repro.attention import attention_for
 from repro.config import InnerConfig, ModelConfig
-from repro.mesh import DATA, ROWS, SEQUENCE, tree_shardings
+from repro.mesh import DATA, ROWS, SEQUENCE, tree_shardings, whole
 from repro.optim import inner_update
 from repro.resources import Resources
 
@@ -85,6 +85,8 @@ def gradients_of(model: ModelConfig, resources: Resources, mesh: Mesh) -> Gradie
         "unroll": resources.unroll,
         "remat": resources.remat,
         "constrain": lambda x: jax.lax.with_sharding_constraint(x, spread),
+        # Where a device has few rows, XLA looks some up in the other group, across the slow link: not in a whole table.
+        "table": lambda x: jax.lax.with_sharding_constraint(x, whole(mesh)) if resources.data > 1 else x,
         "attention": attention_for(resources.attention, mesh, rows),
     }
 

@@ -50,14 +50,15 @@ def logits(
     unroll: bool = True,
     remat: str = "none",
     constrain: Constrain = lambda x: x,
+    table: Constrain = lambda x: x,
     attention: Attention | None = None,
 ) -> jax.Array:
     """Logits [B, S, V], float32, of the token after each position; S may be shorter than `model.seq_len`.
 
     `unroll` and `remat` ("none", "dots": keep matrix products, "full": keep block inputs only) trade compile
     time, speed and memory, never the mathematics. `constrain` is called on each [B, S, d] stream between blocks
-    and on the logits; `attention` computes in place of `causal_attention`. Raises UserError on an unknown `remat`
-    or a sequence longer than the model's.
+    and on the logits, `table` on the token embeddings [V, d] before rows are looked up; `attention` computes in place
+    of `causal_attention`. Raises UserError on an unknown `remat` or a sequence longer than the model's.
     """
     if remat not in REMAT_POLICIES:
         raise UserError(f"Rematerialisation {remat!r} is unknown; choose one of {', '.join(REMAT_POLICIES)}.")
@@ -66,7 +67,7 @@ def logits(
             f"A sequence of {tokens_BxS.shape[-1]} tokens does not fit the model's {model.seq_len} positions; "
             "shorten it or raise seq_len."
         )
-    decoder = Decoder(model, unroll, remat, constrain, attention)
+    decoder = Decoder(model, unroll, remat, constrain, table, attention)
     return decoder.apply({"params": params}, tokens_BxS)  # pyright: ignore[reportReturnType]
 
 
@@ -78,6 +79,7 @@ def nll(
     unroll: bool = True,
     remat: str = "none",
     constrain: Constrain = lambda x: x,
+    table: Constrain = lambda x: x,
     attention: Attention | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """(training loss, mean negative log-likelihood), nats a token over [B, S+1] tokens, float32 scalars.
@@ -85,7 +87,7 @@ def nll(
     loss = mean(nll + z · log²Z) with Z = Σ_v exp(logit_v) and z = `model.z_loss` (1e-4 in section 3 of the
     paper). The first S tokens of a row are read, the last S predicted.
     """
-    how = {"unroll": unroll, "remat": remat, "constrain": constrain, "attention": attention}
+    how = {"unroll": unroll, "remat": remat, "constrain": constrain, "table": table, "attention": attention}
     logits_BxSxV = logits(params, tokens_BxS1[:, :-1], model, **how)
     target_BxS, log_z_BxS = _target_and_log_z(logits_BxSxV, tokens_BxS1[:, 1:])
     mean_nll = jnp.mean(log_z_BxS - target_BxS)
@@ -120,11 +122,12 @@ class Decoder(nn.Module):
     unroll: bool = True
     remat: str = "none"
     constrain: Constrain = lambda x: x
+    table: Constrain = lambda x: x
     attention: Attention | None = None
 
     @nn.compact
     def __call__(self, tokens_BxS: jax.Array) -> jax.Array:
-        embed = Embedding(self.model, name="embed")
+        embed = Embedding(self.model, self.table, name="embed")
         block = Block
         if self.remat != "none":
             # Inside a loop XLA can't merge the recomputation with the first computation; unrolled, it would.
@@ -144,6 +147,7 @@ class Embedding(nn.Module):
     """Token and position embeddings, and the output head tied to the former behind the final norm."""
 
     model: ModelConfig
+    table: Constrain = lambda x: x
 
     def setup(self) -> None:
         d = self.model.width
@@ -154,7 +158,7 @@ class Embedding(nn.Module):
 
     def __call__(self, tokens_BxS: jax.Array) -> jax.Array:
         dtype = self.model.compute_dtype
-        x_BxSxD = jnp.take(self.tokens.astype(dtype), tokens_BxS, axis=0)
+        x_BxSxD = jnp.take(self.table(self.tokens.astype(dtype)), tokens_BxS, axis=0)
         return x_BxSxD + self.positions[: tokens_BxS.shape[-1]].astype(dtype)
 
     def head(self, x_BxSxD: jax.Array) -> jax.Array:

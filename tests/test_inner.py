@@ -1,5 +1,7 @@
 """The inner step cut over devices, groups, microbatches and parts of a sequence: always the oracle's trajectory."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -46,6 +48,15 @@ def test_gradients_of_groups_cross_once_a_step() -> None:
     # XLA may join the two. Values are float32 here, and the norms are split over two devices, with one of padding.
     moved = 2 * sum(c.bytes for c in over_data)
     assert 0 <= moved - 2 * LOSS_BYTES - 4 * parameter_count(config.model) <= 4
+
+
+@pytest.mark.compiles
+def test_tokens_are_looked_up_in_their_own_group() -> None:
+    """Two rows a device of a long vocabulary: left alone, XLA looks some up on devices of the other group."""
+    model = replace(tiny.MODEL, vocab=4096, ffn_width=512, seq_len=128, layers=1)
+    config = tiny.run_config(None, replicas=1, batch=256, model=model)
+    resources = Resources(data=2, fsdp=4, microbatches=16, unroll=False)
+    assert {c.kind for c in _collectives(config, resources) if DATA in c.axes} == {"all-reduce"}
 
 
 @pytest.mark.compiles
