@@ -1,13 +1,14 @@
 """How long training what is missing will take on this machine, from what such runs took before. No JAX.
 
 A run's own record says how many processor seconds it took, compilation included: on a free core that is its wall time,
-whatever else the machine did. A run without a record is taken for the nearest one: same model and replicas, else the
-nearest in FLOPs a step, scaled by its steps.
+whatever else the machine did. A run without a record, of any seed, is taken for the nearest one: same model and
+replicas, else the nearest in FLOPs a step, scaled by its steps.
 """
 
 import math
 import statistics
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from repro.config import RunConfig
@@ -40,7 +41,10 @@ def _timed(record: Mapping[str, Any]) -> bool:
 
 
 def _one(config: RunConfig, timed: list[tuple[RunConfig, float]]) -> float:
-    """The median over the nearest timed runs of seconds a step, times the steps."""
+    """What the same run took with another seed, else the median over the nearest of seconds a step, times the steps."""
+    same = [seconds for other, seconds in timed if replace(other, seed=config.seed) == config]
+    if same:
+        return statistics.median(same)
     alike = [
         t for t in timed if (t[0].model, t[0].replicas, t[0].batch) == (config.model, config.replicas, config.batch)
     ]
