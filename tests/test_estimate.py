@@ -5,10 +5,8 @@ import math
 
 import pytest
 
-from repro.archive import archive_path
-from repro.archive import load as load_archive
 from repro.estimate import UNKNOWN, seconds_of, sentence
-from repro.experiment import PlannedRun, expand, load, trained, unique
+from repro.experiment import PlannedRun, expand, load, unique
 from repro.identity import config_text
 
 
@@ -34,20 +32,6 @@ def test_a_run_takes_what_it_took_with_other_seeds_not_what_its_neighbours_take(
     near = [run for run in expand(load("figure8"), "mini") if run.row != RUN_OF_MANY_PROGRAMS]
     records = [*(record(run, 50.0) for run in near), record(first, 200.0)]
     assert seconds_of(others, records) == pytest.approx(200.0)
-
-
-def test_the_collected_runs_take_within_30_percent_of_what_is_said_without_their_own_records():
-    """Of all items together, as the sum of the runs; each is estimated from the others."""
-    records = [r for r in load_archive(archive_path("mini")).values() if r["summary"].get("processor_seconds")]
-    said = spent = 0.0
-    for item in trained("all"):
-        ids = {run.run_id for run in expand(item, "mini", 3)}
-        own = [r for r in records if r["run_id"] in ids]
-        runs = [run for run in unique(expand(item, "mini", 3)) if run.run_id in {r["run_id"] for r in own}]
-        if own and len(own) < len(records):
-            said += seconds_of(runs, [r for r in records if r["run_id"] not in ids]) or 0.0
-            spent += sum(r["summary"]["processor_seconds"] for r in own)
-    assert 0.7 < said / spent < 1.3
 
 
 def test_what_was_not_timed_is_scaled_by_its_work():
