@@ -21,6 +21,7 @@ from repro.archive import archive_path, filled
 from repro.archive import load as load_archive
 from repro.errors import UserError
 from repro.experiment import Experiment, expand, in_order, left_out, load
+from repro.files import names as listed
 from repro.results import Result, collect
 from repro.store import read_json
 
@@ -133,7 +134,9 @@ def section(name: str, shown: Sequence[Document], decisions: Iterable[Decision],
 
 def seeds_there(scale: str, root: Path, own: bool = False) -> int:
     """How many seeds the results of a scale have: one more than the greatest found, at least 1."""
-    configs: list[Any] = [read_json(path) for path in root.glob(f"{scale}-*/config.json")]
+    configs: list[Any] = [
+        read_json(root / name / "config.json") for name in listed(root) if name.startswith(f"{scale}-")
+    ]
     path = archive_path(scale)
     if not own and path.exists():
         configs += [record["config"] for record in load_archive(path).values()]

@@ -11,6 +11,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -43,12 +44,13 @@ class Checkpoints:
 
     def __init__(self, folder: epath.PathLike, keep: int = KEEP) -> None:
         _LateAnswers.ignore()
-        self.folder = epath.Path(folder)
+        # Orbax wants it absolute; epath would make a local path of a bucket's.
+        self.folder = epath.Path(folder.resolve() if isinstance(folder, Path) else folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         options = ocp.CheckpointManagerOptions(
             max_to_keep=keep, cleanup_tmp_directories=True, enable_async_checkpointing=True
         )
-        self._manager = ocp.CheckpointManager(self.folder.resolve(), options=options)
+        self._manager = ocp.CheckpointManager(self.folder, options=options)
 
     def steps(self) -> list[int]:
         """Steps that were saved, ascending."""

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.errors import UserError
-from repro.files import create_bytes, is_bucket, names, read_bytes
+from repro.files import create_bytes, is_bucket, names, read_bytes, write_bytes
 from repro.store import RunBusy, RunFolder
 
 LEASE_S = 60.0  # without a beat for so long, a claim may be taken over
@@ -117,7 +117,7 @@ class Claim:
 def _overwrite(path: Path, content: bytes) -> None:
     """In place: who reads a network file system sees the new bytes of a file at once, but a renamed one only later."""
     if is_bucket(path):
-        path.write_bytes(content)
+        write_bytes(path, content)
         return
     file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:

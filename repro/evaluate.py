@@ -5,8 +5,7 @@ through one scorer together, sorted by length.
 """
 
 import fcntl
-import os
-import shutil
+import io
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from repro.config import RunConfig
 from repro.data import open_tokens
 from repro.errors import UserError
 from repro.evals import BATCH, BOS_RULE, TASKS, EvalSpec, harness, read_result, result_path, standard_error
+from repro.files import is_bucket, names, read_bytes, remove_tree, write_bytes
 from repro.identity import from_json
 from repro.prepare import token_folder
 from repro.questions import Questions, make_questions
@@ -87,7 +87,7 @@ def evaluate_run(
 
     May be killed at any moment and called again.
     """
-    with _held(folder, wait) as ours:
+    with _held(folder, cache, wait) as ours:
         if not ours:
             return None
         if (done := read_result(folder, spec, step)) is not None:
@@ -109,11 +109,16 @@ def evaluate_run(
 
 
 @contextmanager
-def _held(folder: RunFolder, wait: bool) -> Iterator[bool]:
-    """Hold a run's evaluations for this process; the system lets go however it ends."""
-    path = folder.path / "evals"
-    path.mkdir(parents=True, exist_ok=True)
-    with (path / ".lock").open("w") as lock:
+def _held(folder: RunFolder, cache: Path, wait: bool) -> Iterator[bool]:
+    """Hold a run's evaluations for this process; the system lets go however it ends.
+
+    A bucket has no locks, so there only the processes of one machine share the work. Two machines at one
+    evaluation do it twice: what they write is whole and the same.
+    """
+    near = cache / "evals" / folder.run_id if is_bucket(folder.root) else folder.path / "evals"
+    path = near / ".lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
@@ -158,21 +163,22 @@ class _Parts:
 
     def _read(self) -> tuple[np.ndarray, np.ndarray]:
         values, done = np.zeros(self._count), np.zeros(self._count, bool)
-        for path in sorted(self._folder.glob(f"{self._digest}-*.npz")):
-            with np.load(path) as part:
-                values[part["indices"]], done[part["indices"]] = part["values"], True
+        for name in names(self._folder):
+            content = read_bytes(self._folder / name) if name.startswith(self._digest) else None
+            if content is not None:
+                with np.load(io.BytesIO(content)) as part:
+                    values[part["indices"]], done[part["indices"]] = part["values"], True
         return values, done
 
     def _write(self, kept: list[tuple[np.ndarray, np.ndarray]]) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
         indices, values = (np.concatenate(x) for x in zip(*kept, strict=True))
-        part = self._folder / f".{os.getpid()}.npz"
+        part = io.BytesIO()
         np.savez(part, indices=indices, values=values)
-        part.replace(self._folder / f"{self._digest}-{indices[0]:06d}.npz")
+        write_bytes(self._folder / f"{self._digest}-{indices[0]:06d}.npz", part.getvalue())
 
     def remove(self) -> None:
         """Once the result is written."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_tree(self._folder)
 
 
 def _result(

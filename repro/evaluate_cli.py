@@ -13,6 +13,7 @@ from repro.errors import UserError
 from repro.evals import BATCH, PARAMETERS, SETS, TASKS, choose, result_path
 from repro.evaluator import Job, evaluate_all, pending
 from repro.experiment import expand, load, names, trained
+from repro.files import place
 from repro.identity import from_json
 from repro.store import RunFolder, find_run, read_json
 from repro.sweep import default_workers
@@ -44,7 +45,7 @@ def add_lm_eval(parser: argparse.ArgumentParser) -> None:
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Arguments of all commands on a run's parameters."""
     parser.add_argument("--parameters", choices=PARAMETERS, help="default: as the row or the run says (Table 3)")
-    parser.add_argument("--root", type=Path, default=Path("runs"), help="where run folders lie (default runs)")
+    parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
     parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens, questions and compiled programs")
 
 

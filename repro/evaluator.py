@@ -18,6 +18,7 @@ from typing import Any
 from repro.config import RunConfig
 from repro.errors import UserError
 from repro.evals import METRICS, Asked, EvalSpec, read_result
+from repro.files import place
 from repro.store import RunFolder
 
 EXIT_INTERRUPTED = 42
@@ -84,7 +85,7 @@ def _make_questions(jobs: tuple[Job, ...], cache: Path, source: str) -> None:
 def main() -> int:
     """A worker: jobs as JSON on standard input, a line for each that it did on standard output."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--root", type=place, required=True)
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--source", required=True)

@@ -9,10 +9,13 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from repro.errors import UserError
+
+T = TypeVar("T")
 
 
 def place(text: str) -> Path:
@@ -21,12 +24,12 @@ def place(text: str) -> Path:
         return Path(text)
     if not text.startswith("gs://"):
         raise UserError(f"{text}: run folders lie on a local path or in gs://BUCKET/PATH.")
-    from etils import epath  # a second of imports that local paths don't pay
-
     try:
         _bucket()
     except ImportError as error:
         raise UserError(f"{text}: buckets need gcsfs, which is not there: pip install gcsfs.") from error
+    from etils import epath  # a second of imports that local paths don't pay
+
     return epath.Path(text)  # pyright: ignore[reportReturnType]
 
 
@@ -35,16 +38,37 @@ def is_bucket(path: Path) -> bool:
     return not isinstance(path, Path)
 
 
+@cache
 def _bucket() -> Any:
+    """gcsfs, as epath and so orbax open it too; none of them keeps listings, for other machines write there."""
     import fsspec
+    from fsspec.config import conf
 
-    return fsspec.filesystem("gcs")
+    conf.setdefault("gcs", {})["use_listings_cache"] = False
+    return fsspec.filesystem("gcs", finalize_on_close=True)
+
+
+def _ask(path: Path, act: Callable[[Any], T]) -> T:
+    """What the bucket answers; UserError, after the tries of gcsfs, when it gives none or refuses."""
+    import aiohttp
+    from gcsfs.retry import HttpError
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        return act(_bucket())
+    except (FileNotFoundError, FileExistsError):
+        raise
+    except (OSError, HttpError, aiohttp.ClientError, GoogleAuthError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise UserError(
+            f"{path} can't be reached ({reason}): look at the bucket's name, your rights and the network, run again."
+        ) from error
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file atomically, its folder made if needed; UserError when it can't be written."""
     if is_bucket(path):
-        path.write_bytes(content)
+        _ask(path, lambda bucket: bucket.pipe_file(str(path), content))
     else:
         _publish(path, content, lambda part: part.replace(path))
 
@@ -52,15 +76,17 @@ def write_bytes(path: Path, content: bytes) -> None:
 def create_bytes(path: Path, content: bytes, *, sync: bool = True) -> bool:
     """Write a file atomically where there is none; False, and nothing done, where there is one.
 
-    Of several processes, on whatever machines, exactly one gets True. `sync` waits until the bytes are on the disk.
+    Of several processes, on whatever machines, exactly one gets True if their contents differ. `sync` waits until the
+    bytes are on the disk.
     """
     try:
         if is_bucket(path):
-            _bucket().pipe_file(str(path), content, mode="create")
+            _ask(path, lambda bucket: bucket.pipe_file(str(path), content, mode="create"))
         else:
             _publish(path, content, lambda part: os.link(part, path), sync=sync)
     except FileExistsError:
-        return False
+        # A bucket's answer may be lost, and gcsfs asks again: what is there then is what this call wrote.
+        return is_bucket(path) and read_bytes(path) == content
     return True
 
 
@@ -88,17 +114,17 @@ def _publish(path: Path, content: bytes, show: Callable[[Path], Any], *, sync: b
 def read_bytes(path: Path) -> bytes | None:
     """The content of a file; None where there is none, nor a folder for it."""
     try:
-        return path.read_bytes()
+        return _ask(path, lambda bucket: bucket.cat_file(str(path))) if is_bucket(path) else path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
 def names(folder: Path) -> list[str]:
-    """What a folder holds, now: in a bucket too, whose listings are kept otherwise. Empty where there is no folder."""
+    """What a folder holds, sorted. Empty where there is no folder."""
     try:
         if is_bucket(folder):
-            _bucket().invalidate_cache()
-            return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in _bucket().ls(str(folder), detail=False))
+            found = _ask(folder, lambda bucket: bucket.ls(str(folder), detail=False))
+            return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in found)
         return sorted(os.listdir(folder))  # noqa: PTH208  (names alone, in a third of the time)
     except (FileNotFoundError, NotADirectoryError):
         return []
@@ -113,11 +139,11 @@ def modified(path: Path) -> float:
 def share_tree(source: Path, target: Path, leave_out: Callable[[str], bool]) -> None:
     """Give `target` the files of `source`: locally as hard links, which cost no space; in a bucket as copies."""
     if is_bucket(source):
-        base = len(str(source).removeprefix("gs://"))
-        for found in _bucket().find(str(source)):
-            tail = found.lstrip("/")[base:].lstrip("/")
-            if not any(leave_out(part) for part in tail.split("/")):
-                _bucket().copy(found, f"{target}/{tail}")
+        base = str(source).removeprefix("gs://")
+        tails = [found.removeprefix(base) for found in _ask(source, lambda bucket: bucket.find(str(source)))]
+        kept = [tail for tail in tails if not any(leave_out(part) for part in tail.split("/"))]
+        pairs = [f"{source}{tail}" for tail in kept], [f"{target}{tail}" for tail in kept]
+        _ask(target, lambda bucket: bucket.copy(*pairs, on_error="raise"))
         return
     shutil.copytree(
         source,
@@ -132,6 +158,6 @@ def remove_tree(folder: Path) -> None:
     """Delete a folder with all it holds, as far as it is there."""
     if is_bucket(folder):
         if names(folder):
-            _bucket().rm(str(folder), recursive=True)
+            _ask(folder, lambda bucket: bucket.rm(str(folder), recursive=True))
     else:
         shutil.rmtree(folder, ignore_errors=True)

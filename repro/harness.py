@@ -22,6 +22,7 @@ from repro.data import TokenSet, open_tokens
 from repro.errors import UserError
 from repro.evals import BATCH, PARAMETERS, harness
 from repro.evaluate import load_parameters, read_config
+from repro.files import place
 from repro.harness_tasks import TextLM, write_task_files
 from repro.prepare import token_folder
 from repro.scoring import Request, Scorer, score_together
@@ -78,7 +79,7 @@ class RunLM(JaxLM):
         batch_size: int | str | None = None,
         **_: Any,
     ) -> None:
-        folder = find_run(Path(root), str(run))
+        folder = find_run(place(root), str(run))
         config = read_config(folder)
         which = parameters or config.validation.parameters
         if which not in PARAMETERS:

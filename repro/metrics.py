@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from repro.errors import UserError
+from repro.files import names, read_bytes, write_bytes
 
 Row = dict[str, Any]
 
@@ -21,38 +22,35 @@ class MetricsLog:
     def __init__(self, folder: Path, step: int) -> None:
         """Continue after `step`: parts that end later belong to a future that is run again."""
         self._folder, self._rows, self._start = folder, [], step
-        folder.mkdir(parents=True, exist_ok=True)
-        for part in folder.glob("part-*.parquet"):
-            if _last_step(part) > step:
-                part.unlink()
+        for name in _parts(folder):
+            if _last_step(name) > step:
+                (folder / name).unlink()
 
     def add(self, row: Row) -> None:
         """Append the row of one step."""
         self._rows.append(row)
 
     def close_part(self, step: int) -> None:
-        """Write the rows up to `step` as one part, atomically; UserError when the disk is full."""
-        if not self._rows:
-            self._start = step
-            return
-        path = self._folder / f"part-{self._start + 1:09d}-{step:09d}.parquet"
-        part = path.with_suffix(".writing")
-        try:
+        """Write the rows up to `step` as one part, atomically; UserError when it can't be written."""
+        if self._rows:
+            part = pa.BufferOutputStream()
             pq.write_table(pa.Table.from_pylist(self._rows), part)
-            part.replace(path)
-        except OSError as error:
-            part.unlink(missing_ok=True)
-            raise UserError(f"{path} could not be written ({error.strerror}): free some space, run again.") from error
+            write_bytes(self._folder / f"part-{self._start + 1:09d}-{step:09d}.parquet", part.getvalue().to_pybytes())
         self._rows, self._start = [], step
 
 
 def read_metrics(folder: Path) -> pa.Table:
     """All rows in the order of their steps."""
-    parts = sorted(folder.glob("part-*.parquet"))
-    if not parts:
+    parts = [read_bytes(folder / name) for name in _parts(folder)]
+    tables = [pq.read_table(pa.BufferReader(part)) for part in parts if part is not None]
+    if not tables:
         raise UserError(f"{folder} holds no metrics: the run has not reached its first checkpoint.")
-    return pa.concat_tables([pq.read_table(part) for part in parts], promote_options="default")
+    return pa.concat_tables(tables, promote_options="default")
 
 
-def _last_step(part: Path) -> int:
-    return int(part.stem.split("-")[2])
+def _parts(folder: Path) -> list[str]:
+    return [name for name in names(folder) if name.startswith("part-") and name.endswith(".parquet")]
+
+
+def _last_step(part: str) -> int:
+    return int(part.removesuffix(".parquet").split("-")[2])

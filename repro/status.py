@@ -15,6 +15,7 @@ from repro.experiment import PlannedRun, unique
 from repro.files import modified, names
 from repro.identity import canonical
 from repro.store import RunFolder, read_json
+from repro.takeover import completed, saved_steps
 
 STATES = ("finished", "running", "stopped", "failed", "missing")
 WATCH_SECONDS = 2.0
@@ -67,11 +68,11 @@ def _state(folder: RunFolder, config: dict[str, Any], at: float) -> Record:
 
 def _saved(folder: RunFolder, at: float) -> Record:
     """The newest checkpoint, and how many seconds ago it was written."""
-    checkpoints = folder.checkpoints
-    steps = [int(name) for name in names(checkpoints) if name.isdecimal()]
+    home = folder.home
+    steps = saved_steps(home)
     if not steps:
         return {}
-    return {"step": max(steps), "checkpoint_age_s": round(at - modified(checkpoints / str(max(steps))))}
+    return {"step": max(steps), "checkpoint_age_s": round(at - modified(completed(home, max(steps))))}
 
 
 def _progress(config: dict[str, Any], beat: Record) -> Record:

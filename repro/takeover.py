@@ -25,11 +25,14 @@ def attempt_path(run: Path, number: int) -> Path:
 
 def saved_steps(home: Path) -> list[int]:
     """Steps of the complete checkpoints of an attempt, ascending."""
-    folder = home / "checkpoints"
-    steps = sorted(int(name) for name in names(folder) if name.isdecimal())
-    if is_bucket(folder):  # there a checkpoint is not renamed when it is complete, but marked
-        return [step for step in steps if (folder / str(step) / "commit_success.txt").exists()]
-    return steps
+    steps = sorted(int(name) for name in names(home / "checkpoints") if name.isdecimal())
+    return [step for step in steps if completed(home, step).exists()] if is_bucket(home) else steps
+
+
+def completed(home: Path, step: int) -> Path:
+    """What appears when the checkpoint of `step` is complete: its folder, in a bucket orbax's mark in it."""
+    folder = home / "checkpoints" / str(step)
+    return folder / "commit_success.txt" if is_bucket(home) else folder
 
 
 def attempts(run: Path) -> Iterator[tuple[int, Path]]:
@@ -91,7 +94,7 @@ def _drop(home: Path) -> None:
 
 
 def _unfinished(name: str) -> bool:
-    return "orbax-checkpoint-tmp" in name or name.endswith(".writing")
+    return "orbax-checkpoint-tmp" in name or name.startswith(".part-")
 
 
 def _vanished(error: OSError) -> bool:

@@ -26,7 +26,7 @@ REPORT_SECONDS = 10.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("config", type=Path, help="a config.json, as in every run folder; or a run's id, see below")
+    parser.add_argument("config", type=place, help="a config.json, as in every run folder; or a run's id, see below")
     parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
     parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens and compiled programs")
     parser.add_argument("--checkpoint-every", type=int, help="steps between checkpoints (default: eight a run)")

@@ -10,12 +10,14 @@ import jax
 import numpy as np
 import pytest
 import tiny
+from etils import epath
 
 import repro.evaluate
 from repro.claims import claimed
 from repro.data import open_tokens
 from repro.errors import UserError
 from repro.evals import TASKS, Asked, EvalSpec, Task, read_result, result_path
+from repro.evaluate import _held as held
 from repro.evaluate import evaluate_run, load_parameters
 from repro.evaluator import Job, line, pending
 from repro.model import token_log_likelihoods
@@ -177,10 +179,12 @@ def test_a_killed_evaluation_goes_on_where_it_was(copy: RunFolder, monkeypatch: 
     assert not result_path(copy, SPEC.id(CONFIG.steps)).with_suffix(".parts").exists()
 
 
-def test_a_second_process_waits_or_turns_to_other_work(copy: RunFolder) -> None:
-    with repro.evaluate._held(copy, True) as ours, repro.evaluate._held(copy, False) as theirs:
-        assert ours and not theirs
-        assert evaluate_run(copy, SPEC, CONFIG.steps, Path("unused"), wait=False) is None
+def test_a_second_process_waits_or_turns_to_other_work(copy: RunFolder, tmp_path: Path) -> None:
+    in_a_bucket = RunFolder(epath.Path("gs://bucket/runs"), copy.run_id)  # held on this machine: nothing is asked of it
+    for folder in (copy, in_a_bucket):
+        with held(folder, tmp_path, True) as ours, held(folder, tmp_path, False) as theirs:
+            assert ours and not theirs
+            assert evaluate_run(folder, SPEC, CONFIG.steps, tmp_path, wait=False) is None
 
 
 def test_parameters_are_those_of_the_last_step(run: RunFolder) -> None:

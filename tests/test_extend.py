@@ -60,7 +60,7 @@ def test_the_folder_of_the_longer_run_holds_what_it_starts_from(tmp_path: Path, 
         assert folder.run_id == run_id(longer(SHORT, MORE))
         assert (folder.path / "checkpoints" / str(T) / "file").exists()
         assert json.loads((folder.path / "extended.json").read_text()) == {"run": run_id(SHORT), "step": T}
-        assert not list(folder.path.rglob("*.writing"))
+        assert not list(folder.path.rglob(".part-*"))
         assert folder.summary() is None
 
 

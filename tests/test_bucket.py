@@ -1,0 +1,138 @@
+"""A whole run with its root in a bucket: killed, taken over, finished, scored, shown and collected.
+
+gcsfs, orbax and tensorstore are the real ones; what answers them is `fake_bucket`, which can't rename or append.
+"""
+
+import csv
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import fake_bucket
+import pytest
+import test_evaluate
+
+import repro.evaluate
+from repro.archive import archive_path, load
+from repro.cli import main
+from repro.curves import read_curves
+from repro.evals import TASKS, Asked, EvalSpec, Task
+from repro.evaluate import evaluate_run
+from repro.experiment import expand
+from repro.experiment import load as load_spec
+from repro.files import place
+from repro.metrics import read_metrics
+from repro.scoring import Scorer
+from repro.store import RunFolder, read_json
+from repro.takeover import saved_steps
+
+pytestmark = pytest.mark.compiles
+
+ROOT = "gs://bucket/runs"
+RUN = next(run for run in expand(load_spec("table5"), "smoke") if "4k-dp" in run.run_id)  # one program to compile
+EVERY = 8  # steps between checkpoints, of 24
+SPEC = EvalSpec("tasks", (Asked("drawn"),), "outer")
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[fake_bucket.Store]:
+    with fake_bucket.serve() as (store, environment):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        yield store
+    assert store.refused == []
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """A training command takes SIGTERM and SIGINT for itself."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def words(cache: Path) -> list[str]:
+    run = ["train", RUN.run_id, "--experiment", "table5", "--scale", "smoke", "--checkpoint-every", str(EVERY)]
+    return [*run, "--replica", "1", "--root", ROOT, "--cache", str(cache)]
+
+
+def train_until_saved(bucket: fake_bucket.Store, cache: Path) -> None:
+    """Train in another process, which is killed when its first checkpoint is complete."""
+    command = [sys.executable, "-m", "repro", *words(cache)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        bucket.told = lambda name: name.endswith(f"/checkpoints/{EVERY}/commit_success.txt") and process.kill()
+        _, said = process.communicate()
+    bucket.told = lambda _: None
+    assert process.returncode == -signal.SIGKILL, said
+
+
+def test_a_whole_run_lives_in_a_bucket(
+    bucket: fake_bucket.Store,
+    tmp_path: Path,
+    smoke_tokens: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    cache = smoke_tokens.parents[1]
+    train_until_saved(bucket, cache)
+    assert main(words(cache)) == 0  # takes over what a dead process of this machine held
+    folder = RunFolder(place(ROOT), RUN.run_id)
+    assert read_json(folder.home / "from.json") == {"attempt": 1, "step": EVERY}
+    assert [entry["outcome"] for entry in folder.provenance()["attempts"]] == ["running", "finished"]
+    assert saved_steps(folder.home) == [2 * EVERY, 3 * EVERY]
+    losses = read_metrics(folder.metrics)["loss_0"].to_pylist()
+    assert len(losses) == RUN.config.steps
+    assert losses[EVERY] == pytest.approx(losses[EVERY - 1], abs=0.3) and losses[0] > 1.5 * losses[EVERY]  # it went on
+    capsys.readouterr()
+
+    assert main(["status", "table5", "--scale", "smoke", "--root", ROOT]) == 0
+    assert re.search(rf"{RUN.run_id} +finished +24/24", capsys.readouterr().out)
+    assert main(["status", "--root", ROOT]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("1 runs: 1 finished; 100 % of all steps")
+    assert [point.step for point in read_curves(folder).points] == list(range(1, 25))
+
+    score(folder, monkeypatch, smoke_tokens)
+    collected_and_built(folder, tmp_path)
+    copied = {(source.split("/")[3], target.split("/")[3]) for source, target in bucket.copies}
+    assert copied == {("000001", "000002")}  # a takeover; no copy stands for a rename
+
+
+def score(folder: RunFolder, monkeypatch: pytest.MonkeyPatch, tokens: Path) -> None:
+    """Drawn questions, cut after their first part, and gone on with."""
+    monkeypatch.setitem(TASKS, "drawn", Task("drawn", "HellaSwag", "drawn", "validation", test_evaluate.COUNT, 3))
+    monkeypatch.setattr(repro.evaluate, "make_questions", lambda asked, *_: test_evaluate.drawn(asked))
+    monkeypatch.setattr(repro.evaluate, "token_folder", lambda *_, **__: tokens)
+    monkeypatch.setattr(repro.evaluate, "SAVE_SECONDS", -1.0)
+    monkeypatch.setattr(Scorer, "_rows_at_once", lambda *_: 8)
+    monkeypatch.setattr(Scorer, "_block_rows", lambda *_: 8)
+    step, scored = RUN.config.steps, []
+
+    def cut(done: int, _: int) -> None:
+        scored.append(done)
+        if len(scored) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_run(folder, SPEC, step, tokens.parents[1], report=cut)
+    evals = folder.path / "evals"
+    assert (evals / f"{SPEC.id(step)}.parts").exists() and not (evals / f"{SPEC.id(step)}.json").exists()
+    again: list[int] = []
+    result = evaluate_run(folder, SPEC, step, tokens.parents[1], report=lambda done, _: again.append(done))
+    assert result is not None and min(again) > scored[0]  # what the first had written is not scored again
+    assert [path.name for path in evals.iterdir()] == [f"{SPEC.id(step)}.json"]
+    assert evaluate_run(folder, SPEC, step, tokens.parents[1]) == result
+
+
+def collected_and_built(folder: RunFolder, out: Path) -> None:
+    places = ["table5", "--scale", "smoke", "--root", ROOT]
+    assert main(["collect", *places, "--to", str(out)]) == 0
+    record = load(archive_path("smoke", out))[RUN.run_id]
+    assert record["summary"] == folder.summary()
+    assert main(["build", *places, "--own", "--out", str(out)]) == 0
+    with (out / "table5.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["runs"] == RUN.run_id and row["column"] == "Eval Loss"]
+    assert [float(row["ours"]) for row in rows] == [pytest.approx(folder.summary()["validation_loss"], rel=1e-6)]
