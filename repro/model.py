@@ -39,7 +39,8 @@ REMAT_POLICIES: dict[str, Callable[..., Any] | None] = {
 def init(key: jax.Array, model: ModelConfig) -> Params:
     """Initial parameters of one replica, a pure function of (key, model): float32, the tree of `repro.shapes`."""
     tokens_1xS = jnp.zeros((1, model.seq_len), jnp.int32)
-    return jax.jit(lambda k: Decoder(model).init(k, tokens_1xS)["params"])(key)
+    decoder = Decoder(model, unroll=False)  # equal bits, and one layer to compile instead of all
+    return jax.jit(lambda k: decoder.init(k, tokens_1xS)["params"])(key)
 
 
 def logits(

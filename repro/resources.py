@@ -84,9 +84,12 @@ def flash_fits(config: RunConfig) -> bool:
 
 
 def local_resources(config: RunConfig, devices: int) -> Resources:
-    """The default on one machine: a device a replica, data-parallel over the rest where it divides."""
+    """The default on one machine: a device a replica, data-parallel over the rest where it divides.
+
+    A smoke run is nearly all compilation: its layers are scanned.
+    """
     replica = next(r for r in range(min(devices, config.replicas), 0, -1) if config.replicas % r == 0)
     spare = devices // replica if config.sync is None else 1
     local = config.batch // config.replicas
     data = next(d for d in range(spare, 0, -1) if local % d == 0)
-    return Resources(replica=replica, data=data)
+    return Resources(replica=replica, data=data, unroll=config.scale != "smoke")

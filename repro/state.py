@@ -119,18 +119,19 @@ def start(layout: Layout) -> TrainState:
     structs = layout.replica_structs()
     shardings = jax.tree.map(lambda s: s.sharding, structs)
     params, adam = jax.jit(layout._start_replicas, out_shardings=shardings)(key)
-    return TrainState(0, params, adam, [_start_outer(layout, params, f) for f in layout.fragments])
+    return TrainState(0, params, adam, _start_outer(layout, params))
 
 
-def _start_outer(layout: Layout, params: Tree, fragment: Fragment) -> dict[str, wire.Rows]:
-    ids = jnp.array(fragment.layers, jnp.int32)
-    shardings = layout.outer_shardings(fragment.kind)
+def _start_outer(layout: Layout, params: Tree) -> list[dict[str, wire.Rows]]:
+    """Of each fragment, in one program."""
 
-    def first(params: Tree) -> dict[str, wire.Rows]:
-        rows = take(jax.tree.map(lambda x: x[0], params), ids, fragment.kind)
+    def first(params: Tree, fragment: Fragment) -> dict[str, wire.Rows]:
+        rows = take(jax.tree.map(lambda x: x[0], params), jnp.array(fragment.layers, jnp.int32), fragment.kind)
         return {"params": rows, "momentum": jax.tree.map(jnp.zeros_like, rows)}
 
-    return jax.jit(first, out_shardings={"params": shardings, "momentum": shardings})(params)
+    shardings = [layout.outer_shardings(fragment.kind) for fragment in layout.fragments]
+    kept = [{"params": s, "momentum": s} for s in shardings]
+    return jax.jit(lambda p: [first(p, f) for f in layout.fragments], out_shardings=kept)(params)
 
 
 def assemble(layout: Layout, outer: list[dict[str, wire.Rows]]) -> Tree:
