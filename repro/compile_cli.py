@@ -40,7 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Compile, show, and leave compile-<name>[-<slices>x<topology>].md and .json; exit 1 when a run does not fit."""
+    """Compile, show, and leave compile-<name>[-<slices>x<topology>].md and .json; exit 1 when a run does not fit.
+
+    With --run what those files say of other runs stays.
+    """
     runs = _runs(args)
     placed = [_placement(args, run) for run in runs]
     if args.rule:
@@ -52,10 +55,10 @@ def main(args: argparse.Namespace) -> int:
 def _compile(args: argparse.Namespace, runs: "tuple[PlannedRun, ...]", placed: "list[Placement]") -> int:
     from analysis import render
     from repro.compile import compile_run, topology
-    from repro.compile_report import as_json, document
+    from repro.compile_report import as_json, document, merged
     from repro.programs import Programs, versions
     from repro.provenance import commit
-    from repro.store import write_json
+    from repro.store import read_json, write_json
 
     pods = {(p.topology, p.slices): topology(p.topology, p.slices) for p in placed}
     known, results, found = Programs(args.cache / "compiled"), [], {}
@@ -65,12 +68,18 @@ def _compile(args: argparse.Namespace, runs: "tuple[PlannedRun, ...]", placed: "
         print(f"compiling {run.run_id} for {place.slices} x {place.topology}", file=sys.stderr, flush=True)
         on = pods[place.topology, place.slices]
         results.append((run, place, compile_run(run.config, place, on, known)))
-        found = as_json(results, {**commit(), "versions": versions()})
+        new = as_json(results, {**commit(), "versions": versions()})
+        found = merged(read_json(stem.with_suffix(".json")), new, [run.run_id for run in _planned(args, runs)])
         shown = document(f"{args.experiment} at scale {args.scale}, compiled", found)
         write_json(stem.with_suffix(".json"), found)
         stem.with_suffix(".md").write_text(render.markdown(shown))
     print(json.dumps(found, indent=1) if args.json else render.text(shown))
     return 0 if all(compiled.fits for _, _, compiled in results) else 1
+
+
+def _planned(args: argparse.Namespace, runs: "tuple[PlannedRun, ...]") -> "tuple[PlannedRun, ...]":
+    """All runs that `--run` chose from."""
+    return runs if args.run is None else _runs(argparse.Namespace(**{**vars(args), "run": None}))
 
 
 def _rule(runs: "tuple[PlannedRun, ...]", placed: "list[Placement]") -> str:

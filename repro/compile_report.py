@@ -27,13 +27,21 @@ NOTES = (
 
 
 def as_json(results: Sequence[tuple[PlannedRun, Placement, Any]], source: Mapping[str, Any]) -> dict[str, Any]:
-    """All numbers, each program once; `source` tells the commit and the versions."""
+    """All numbers, each program once; `source` tells the commit and the versions of each run."""
     programs = {p.key: _program_json(p) for _, _, found in results for p in found.programs}
     return {
-        **source,
         "programs": programs,
-        "runs": [_run_json(run, placed, found) for run, placed, found in results],
+        "runs": [{**_run_json(run, placed, found), **source} for run, placed, found in results],
     }
+
+
+def merged(earlier: Json | None, found: Json, order: Sequence[str]) -> dict[str, Any]:
+    """What was found, and what an earlier call found of other runs of the same spec, in the order of these ids."""
+    runs = {run["run"]: run for run in (*(earlier["runs"] if earlier else ()), *found["runs"])}
+    kept = [runs[name] for name in order if name in runs]
+    programs = {**(earlier["programs"] if earlier else {}), **found["programs"]}
+    used = {used["program"] for run in kept for used in run["programs"]}
+    return {"programs": {key: programs[key] for key in programs if key in used}, "runs": kept}
 
 
 def _program_json(program: Any) -> dict[str, Any]:
@@ -66,11 +74,11 @@ def _run_json(run: PlannedRun, placed: Placement, found: Any) -> dict[str, Any]:
 
 def document(title: str, found: Json) -> Document:
     """Memory, bytes and overlap of each run, and what did not fit."""
-    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     runs = found["runs"]
+    made = dict.fromkeys(", ".join(f"{name} {version}" for name, version in run["versions"].items()) for run in runs)
     seconds = sum(program["seconds"] for program in found["programs"].values())
     lead = (
-        f"Compiled ahead of time with {versions}; nothing was run. {len(runs)} runs, "
+        f"Compiled ahead of time with {'; '.join(made)}; nothing was run. {len(runs)} runs, "
         f"{len(found['programs'])} programs, {seconds / 60:.0f} minutes of compiling.",
     )
     fitting = [run for run in runs if run["fits"]]
