@@ -24,7 +24,7 @@ DRAWN := figure1 figure2 figure3 figure4 figure7 figure9 figure14 figure15 figur
 .PHONY: $(SCORED) $(TRAINED) $(DRAWN)
 
 .DEFAULT_GOAL := help
-.PHONY: help env paper paper-plan report notebooks compile-paper table5 table2 table4 figures-simulated accounts inconsistencies claims tuning test test-fast test-slow test-launch torture lint bench clean
+.PHONY: help env paper paper-plan report notebooks compile-paper table5 table2 table4 figures-simulated accounts inconsistencies compiled claims tuning test test-fast test-slow test-launch torture lint bench clean
 
 help:  ## this list
 	@sed -nE 's/^([a-z0-9%-]+):.*## (.*)$$/  \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -94,6 +94,9 @@ inconsistencies: $(RUN_ENV)  ## where the paper disagrees with itself, each with
 
 compile-paper: $(TEST_ENV)  ## a night: every run of the paper compiled for TPU slices by the rule (EXPERIMENT=table5: only its runs)
 	@$(PY) -m repro compile $(or $(EXPERIMENT),all) --out $(OUT)
+
+compiled: $(RUN_ENV)  ## the runs of Table 5 compiled for TPU slices: memory, bytes, overlap (from data/results)
+	@$(PY) -m repro build $@ --out $(OUT)
 
 claims: $(RUN_ENV)  ## where each statement of the paper stands: calculated, and decided from the runs there are (SEEDS)
 	@$(PY) -m repro build $@ $(WHERE) --out $(OUT)

@@ -25,7 +25,7 @@ from repro.files import names as listed
 from repro.results import Result, collect
 from repro.store import read_json
 
-BESIDE = ("accounts", "inconsistencies")  # calculated, and no table or figure of the paper
+BESIDE = ("accounts", "inconsistencies", "compiled")  # calculated, and no table or figure of the paper
 PICTURE = ("png",)  # the form that a page holds
 FOLD = 3  # notes with more lines than these open on a click
 
@@ -202,6 +202,8 @@ def _beside(name: str) -> Document:
         from analysis.simulated import accounts_document, all_accounts
 
         return accounts_document(all_accounts())
+    if name == "compiled":
+        return report.compiled()
     from analysis.inconsistencies import inconsistencies, inconsistencies_document
 
     return inconsistencies_document(inconsistencies())

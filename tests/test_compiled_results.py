@@ -1,0 +1,58 @@
+"""The committed result of `make compile-paper EXPERIMENT=table5`: every run of Table 5, and what it says of each."""
+
+import math
+import re
+
+import pytest
+
+from analysis.report import COMPILED, compiled
+from repro.account import rule_bits
+from repro.archive import archive_path
+from repro.experiment import expand, load
+from repro.payload import FORMATS
+from repro.shapes import parameter_shapes
+from repro.store import read_json
+
+FOUND = read_json(archive_path(COMPILED)) or {}
+RUNS = {run["run"]: run for run in FOUND["runs"]}
+PLANNED = {run.run_id: run.config for run in expand(load("table5"), "paper")}
+
+
+def test_every_run_of_table_5_is_there_and_fits():
+    assert RUNS.keys() == PLANNED.keys()
+    assert all(run["fits"] for run in RUNS.values())
+    largest = {name: max(p["memory"]["total"] for p in run["programs"]) for name, run in RUNS.items()}
+    assert all(size <= RUNS[name]["usable_bytes"] for name, size in largest.items())
+
+
+def test_it_was_made_by_a_commit_and_says_with_what():
+    assert all(re.fullmatch("[0-9a-f]{40}", run["commit"]) and run["dirty"] is False for run in RUNS.values())
+    assert all(run["versions"].keys() >= {"jax", "libtpu"} for run in RUNS.values())
+
+
+@pytest.mark.parametrize("name", sorted(PLANNED))
+def test_what_is_sent_is_what_the_accounts_say(name: str):
+    config, sent = PLANNED[name], RUNS[name]["bytes"]
+    values = sum(math.prod(shape) for leaves in parameter_shapes(config.model).values() for shape in leaves.values())
+    bits = FORMATS[config.sync.codec.format].bits if config.sync else 16
+    # All parameters once a cycle, and for codes below 16 bits a scale of one byte for each of far fewer rows.
+    assert values * bits / 8 <= sent["payload"] <= values * bits / 8 * (1.01 if bits < 16 else 1)
+    assert sent["hlo"] == pytest.approx(sent["payload"], rel=1e-3)
+    assert sent["moved"] == pytest.approx(sent["collective"], rel=1e-3)
+    cycle = RUNS[name]["cycle"]
+    assert cycle == (config.sync.every if config.sync else 1)
+    assert sent["rule"] == rule_bits(config.model.params_by_rule, bits, cycle, cycle) / 8
+
+
+def test_each_transfer_of_streaming_overlaps_and_an_inner_step_has_none():
+    for name, run in RUNS.items():
+        programs = [FOUND["programs"][used["program"]] for used in run["programs"]]
+        if "-stream-" in name:
+            assert all(overlap for program in programs for overlap in program["overlaps"])
+        if PLANNED[name].sync:
+            assert [program["schedule"]["transfers"] for program in programs if program["name"] == "inner step"] == [[]]
+
+
+def test_it_is_shown():
+    shown = compiled()
+    assert f"{len(RUNS)} runs" in shown.lead[0] and shown.sections[0].title.startswith("Placement")
