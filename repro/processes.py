@@ -43,9 +43,10 @@ class Cluster:
             raise UserError(f"process={self.process} of {self.processes}: processes are numbered from 0.")
 
 
-def join(cluster: Cluster) -> None:
+def join(cluster: Cluster) -> bool:
     """Meet the other processes, where there are any; call it before anything asks JAX for its devices.
 
+    Whether JAX's preemption service has taken SIGTERM to itself (`stop_after`).
     UserError when they don't meet.
     """
     if cluster.devices is not None:
@@ -55,12 +56,13 @@ def join(cluster: Cluster) -> None:
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", cluster.devices)
     if not cluster.found and cluster.coordinator is None:
-        return
+        return False
     jax.config.update("jax_enable_preemption_service", True)  # `stop_after`
     try:
         jax.distributed.initialize(cluster.coordinator, cluster.processes, cluster.process)
     except (RuntimeError, ValueError) as error:
         raise UserError(f"the processes of the run did not meet ({str(error).splitlines()[0]}).") from error
+    return True
 
 
 def alone() -> bool:
@@ -86,11 +88,11 @@ def from_first(number: int) -> int:
 def stop_after(step: int, asked: bool) -> bool:
     """Whether all processes stop after `step`: the same answer in all; each calls it at every step.
 
-    Alone, when it is `asked`. Several agree through JAX's preemption service, which takes SIGTERM itself: the step
-    after the furthest that any had reached when one got the signal. They don't wait for each other. What asks a
-    process in another way (SIGINT) is passed on to the service as that signal.
+    Where none were met, when it is `asked`. Else they agree through JAX's preemption service, which takes SIGTERM
+    itself: the step after the furthest that any had reached when one got the signal. They don't wait for each other.
+    What asks a process in another way (SIGINT) is passed on to the service as that signal.
     """
-    if alone():
+    if not jax.distributed.is_initialized():
         return asked
     if asked:
         _pass_on()

@@ -5,6 +5,7 @@ the cluster that JAX finds in the environment. Folders must be shared between th
 """
 
 import argparse
+import signal
 import traceback
 from dataclasses import replace
 from pathlib import Path
@@ -52,7 +53,8 @@ def main(args: argparse.Namespace) -> int:
     from repro.train import Interrupted
 
     _keep_programs(args.cache)
-    join(Cluster(args.cluster, args.coordinator, args.processes, args.process, args.devices))
+    if join(Cluster(args.cluster, args.coordinator, args.processes, args.process, args.devices)):
+        stop.leave(signal.SIGTERM)
     claim = _claim(open_folder(args.root, config), args.takeover_after) if is_first() else None
     number = from_first(claim.number if claim else 0)
     folder = RunFolder(args.root, run_id(config), number)

@@ -51,12 +51,17 @@ class Stop:
     def __init__(self, *, with_parent: bool = False) -> None:
         self.asked = False
         self._parent = os.getppid() if with_parent else None
-        for number in (signal.SIGTERM, signal.SIGINT):
+        self._numbers = [signal.SIGTERM, signal.SIGINT]
+        for number in self._numbers:
             signal.signal(number, self._on_signal)
+
+    def leave(self, number: signal.Signals) -> None:
+        """Another handler was put in the place of this one, and stays when a signal comes."""
+        self._numbers.remove(number)
 
     def _on_signal(self, *_: Any) -> None:
         self.asked = True
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in self._numbers:
             signal.signal(number, signal.SIG_DFL)
 
     def __call__(self) -> bool:
