@@ -5,12 +5,15 @@ process holds; a step without an event moves nothing between them, so the host a
 when it logs. On one process nothing here communicates.
 """
 
+import math
 import os
 import signal
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
@@ -18,7 +21,10 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 
 from repro.errors import UserError
+from repro.worker import EXIT_INTERRUPTED
 
+MEET_S = 300.0  # in which the processes of a run have to be there
+JAX_LATER_S = 60.0
 Index = tuple[slice, ...]
 
 
@@ -43,12 +49,15 @@ class Cluster:
             raise UserError(f"process={self.process} of {self.processes}: processes are numbered from 0.")
 
 
-def join(cluster: Cluster) -> bool:
+def join(cluster: Cluster, within_s: float = MEET_S) -> bool:
     """Meet the other processes, where there are any; call it before anything asks JAX for its devices.
 
-    Whether JAX's preemption service has taken SIGTERM to itself (`stop_after`).
-    UserError when they don't meet.
+    Whether JAX's preemption service has taken SIGTERM to itself (`stop_after`). The process ends with a sentence and 42
+    when they don't meet in time: one was pre-empted or comes late, so trying again may do. UserError where JAX
+    finds no cluster.
     """
+    if not within_s > 0:
+        raise UserError(f"--meet-within {within_s:g}: give the others some seconds.")
     if cluster.devices is not None:
         # A collective holds a thread for each device until all are there: with fewer threads it never ends.
         threads = max(2 * cluster.devices, len(os.sched_getaffinity(0)))
@@ -58,11 +67,29 @@ def join(cluster: Cluster) -> bool:
     if not cluster.found and cluster.coordinator is None:
         return False
     jax.config.update("jax_enable_preemption_service", True)  # `stop_after`
+    # JAX aborts the process when it gives up, so it is given longer than this.
+    timer = threading.Timer(within_s, _not_met, [f"not all were there within {within_s:g} seconds"])
+    timer.daemon = True
+    timer.start()
+    patience = math.ceil(within_s + JAX_LATER_S)
     try:
-        jax.distributed.initialize(cluster.coordinator, cluster.processes, cluster.process)
+        jax.distributed.initialize(
+            cluster.coordinator, cluster.processes, cluster.process, initialization_timeout=patience
+        )
+    except jax.errors.JaxRuntimeError as error:
+        _not_met(str(error).splitlines()[0])
     except (RuntimeError, ValueError) as error:
-        raise UserError(f"the processes of the run did not meet ({str(error).splitlines()[0]}).") from error
+        raise UserError(f"the processes of the run can't meet ({str(error).splitlines()[0]}).") from error
+    finally:
+        timer.cancel()
     return True
+
+
+def _not_met(reason: str) -> NoReturn:
+    """At once, and from any thread: the main one may be waiting inside JAX, and nothing is held yet."""
+    told = "start all of them again, with one coordinator; a scheduler does so on this exit code, 42."
+    print(f"repro: the processes of the run did not meet ({reason}): {told}", file=sys.stderr, flush=True)
+    os._exit(EXIT_INTERRUPTED)
 
 
 def alone() -> bool:

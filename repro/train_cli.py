@@ -43,17 +43,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--coordinator", metavar="HOST:PORT", help="of process 0")
     group.add_argument("--processes", type=int, help="how many there are")
     group.add_argument("--process", type=int, help="this one's number, from 0")
+    text = "until when all must be there; else exit 42, to be started again (default 300)"
+    group.add_argument("--meet-within", type=float, default=300.0, metavar="SECONDS", help=text)
     group.add_argument("--devices", type=int, help="simulated CPU devices of this process")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Train; 42 when asked to stop, with everything saved. Process 0 claims the run and decides for the others."""
+    """Train; 42 when asked to stop, with everything saved, or when the processes don't meet: both may be tried again.
+
+    Process 0 claims the run and decides for the others.
+    """
     config, stop = _config(args), Stop()  # a wrong one is told before seconds of imports
     from repro.processes import Cluster, any_of, from_first, is_first, join
     from repro.train import Interrupted
 
     _keep_programs(args.cache)
-    if join(Cluster(args.cluster, args.coordinator, args.processes, args.process, args.devices)):
+    cluster = Cluster(args.cluster, args.coordinator, args.processes, args.process, args.devices)
+    if join(cluster, args.meet_within):
         stop.leave(signal.SIGTERM)
     claim = _claim(open_folder(args.root, config), args.takeover_after) if is_first() else None
     number = from_first(claim.number if claim else 0)

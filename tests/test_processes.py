@@ -3,6 +3,7 @@
 import re
 import shutil
 import signal
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from repro.cli import main
 from repro.config import RunConfig
 from repro.data import Batches, open_tokens
 from repro.errors import UserError
+from repro.identity import config_text
 from repro.metrics import read_metrics
 from repro.processes import Cluster
 from repro.resources import Resources
@@ -199,6 +201,26 @@ def test_losses_of_all_replicas_come_from_the_processes_that_hold_them() -> None
     np.testing.assert_array_equal(processes.merged(every), rows)
 
 
+FIRST = "import sys; from repro.processes import Cluster, join; join(Cluster(False, sys.argv[1], 2, 0, 1), 2.0)"
+
+
+@pytest.mark.compiles
+def test_who_waits_for_the_others_in_vain_ends_with_a_sentence_and_42(tmp_path: Path) -> None:
+    """As process 0, which the others should come to, and as another, which finds none; JAX itself would abort."""
+    config = tmp_path / "config.json"
+    config.write_text(config_text(CONFIG))
+    places = [f"127.0.0.1:{process_rig.free_port()}" for _ in range(2)]
+    second = ["-m", "repro", "train", str(config), "--root", str(tmp_path / "runs"), "--cache", str(tmp_path)]
+    second += ["--coordinator", places[1], "--processes", "2", "--process", "1", "--meet-within", "2"]
+    cast = process_rig.start([[sys.executable, "-c", FIRST, places[0]], [sys.executable, *second]])
+    for code, output in cast.wait():
+        assert code == 42, output
+        assert (
+            "the processes of the run did not meet (not all were there within 2 seconds): start all of them" in output
+        )
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize(
     ("cluster", "sentence"),
     [
@@ -211,6 +233,11 @@ def test_losses_of_all_replicas_come_from_the_processes_that_hold_them() -> None
 def test_a_cluster_that_can_not_be_is_one_sentence(cluster: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         Cluster(**cluster)
+
+
+def test_no_time_to_meet_is_one_sentence() -> None:
+    with pytest.raises(UserError, match="--meet-within 0: give the others some seconds"):
+        processes.join(Cluster(), 0.0)
 
 
 def test_a_missing_config_is_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
