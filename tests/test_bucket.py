@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import fake_bucket
+import process_rig
 import pytest
 import test_evaluate
 
@@ -21,7 +22,7 @@ from repro.cli import main
 from repro.curves import read_curves
 from repro.evals import TASKS, Asked, EvalSpec, Task
 from repro.evaluate import evaluate_run
-from repro.experiment import expand
+from repro.experiment import PlannedRun, expand
 from repro.experiment import load as load_spec
 from repro.files import place
 from repro.metrics import read_metrics
@@ -32,7 +33,13 @@ from repro.takeover import saved_steps
 pytestmark = pytest.mark.compiles
 
 ROOT = "gs://bucket/runs"
-RUN = next(run for run in expand(load_spec("table5"), "smoke") if "4k-dp" in run.run_id)  # one program to compile
+
+
+def run_of(method: str) -> PlannedRun:
+    return next(run for run in expand(load_spec("table5"), "smoke") if f"-{method}-" in run.run_id)
+
+
+RUN = run_of("dp")  # one program to compile
 EVERY = 8  # steps between checkpoints, of 24
 SPEC = EvalSpec("tasks", (Asked("drawn"),), "outer")
 
@@ -55,9 +62,9 @@ def signals() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def words(cache: Path) -> list[str]:
-    run = ["train", RUN.run_id, "--experiment", "table5", "--scale", "smoke", "--checkpoint-every", str(EVERY)]
-    return [*run, "--replica", "1", "--root", ROOT, "--cache", str(cache)]
+def words(cache: Path, method: str = "dp", *options: str) -> list[str]:
+    named = ["train", run_of(method).run_id, "--experiment", "table5", "--scale", "smoke", "--root", ROOT]
+    return [*named, "--cache", str(cache), "--checkpoint-every", str(EVERY), *(options or ("--replica", "1"))]
 
 
 def train_until_saved(bucket: fake_bucket.Store, cache: Path) -> None:
@@ -99,6 +106,36 @@ def test_a_whole_run_lives_in_a_bucket(
     collected_and_built(folder, tmp_path)
     copied = {(source.split("/")[3], target.split("/")[3]) for source, target in bucket.copies}
     assert copied == {("000001", "000002")}  # a takeover; no copy stands for a rename
+
+
+@pytest.mark.slow
+def test_two_processes_share_a_bucket_and_stop_together(
+    bucket: fake_bucket.Store, smoke_tokens: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a pod: everything in the bucket, compiled programs too, and one of the pods is pre-empted."""
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "gs://bucket/xla")
+
+    def run(asked: int | None) -> list[int]:
+        at = f"127.0.0.1:{process_rig.free_port()}"
+        train = [
+            sys.executable,
+            "-m",
+            "repro",
+            *words(smoke_tokens.parents[1], "stream-h6", "--replica", "2", "--scan"),
+        ]
+        train += ["--coordinator", at, "--processes", "2", "--devices", "1", "--process"]
+        cast = process_rig.start([[*train, "0"], [*train, "1"]])
+        mark = f"/checkpoints/{EVERY}/commit_success.txt"
+        bucket.told = lambda name: asked and name.endswith(mark) and cast.members[1].send_signal(asked)
+        return [code for code, _ in cast.wait()]
+
+    assert run(signal.SIGTERM) == [42, 42]
+    saved = {int(name.split("/")[5]) for name in bucket.blobs if name.endswith("/commit_success.txt")}
+    assert EVERY < max(saved) < RUN.config.steps and any(name.startswith("xla/") for name in bucket.blobs)
+    assert run(None) == [0, 0]
+    folder = RunFolder(place(ROOT), run_of("stream-h6").run_id)
+    assert [entry["outcome"] for entry in folder.provenance()["attempts"]] == ["interrupted", "finished"]
+    assert read_metrics(folder.metrics)["step"].to_pylist() == list(range(1, RUN.config.steps + 1))
 
 
 def score(folder: RunFolder, monkeypatch: pytest.MonkeyPatch, tokens: Path) -> None:
