@@ -189,6 +189,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Speed as ratios, measured in one run.")
     parser.add_argument("--cache", type=Path, default=Path("cache"))
     args = parser.parse_args()
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # finding an accelerator's library must not start it
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     ratios, lines = measure(args.cache)
     print("\n".join([*lines, *(ratio.line() for ratio in ratios)]), flush=True)
