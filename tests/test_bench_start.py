@@ -10,8 +10,10 @@ THIRD = {
 }
 
 
-def test_a_restart_is_held_against_the_parts_of_the_one_before():
+def test_a_restart_is_held_against_its_parts_and_the_quicker_load_of_programs():
     parts, restart, saving = lines(SECOND, THIRD)
     assert "before 2.10 s, restore 1.00 s, programs 4.00 s, first_step 0.10 s" in parts
-    assert "0.800  bar <= 1" in restart  # 7.2 / (2 + 1 + 1.2 * 5)
+    assert "0.911  bar <= 1" in restart  # 7.2 / (2.1 + 1 + 1.2 * 4)
+    slower = {**THIRD, "start_s": SECOND["start_s"]}
+    assert "1.051  bar <= 1" in lines(THIRD, slower)[1]  # 8.2 / (2 + 1 + 1.2 * 4)
     assert "0.0100  bar <= 0.02  4 saves, 0.50 s of 50.0 s" in saving
