@@ -4,7 +4,7 @@ python -m repro plan all --scale paper [--json]
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from repro.account import run_bytes
@@ -85,7 +85,7 @@ def costs_text(scale: str, seeds: int = 1) -> str:
     return "\n".join(lines)
 
 
-def _cells(cost: Cost) -> Iterable[str]:
+def _cells(cost: Cost) -> tuple[str, ...]:
     hours = f"{cost.chip_hours:,.0f}" if cost.chip_hours >= 10 else f"{cost.chip_hours:.2g}"
     return (
         cost.item,
