@@ -106,6 +106,8 @@ def _rule(runs: "tuple[PlannedRun, ...]", placed: "list[Placement]") -> str:
 def _asked(args: argparse.Namespace) -> "Asked":
     from repro.placement import Asked
 
+    if args.microbatches is not None and args.microbatches < 1:
+        raise UserError(f"--microbatches {args.microbatches}: give one or more.")
     return Asked(
         args.fsdp, args.microbatches, args.remat, args.attention, args.outer_on_host or None, not args.no_fence
     )
@@ -117,7 +119,9 @@ def _placement(args: argparse.Namespace, run: "PlannedRun") -> "Placement":
     if args.topology is None:
         if args.slices is not None or args.fsdp is not None:
             raise UserError("--slices and --fsdp go with a --topology: the rule chooses all three.")
-        return place(run.config, _asked(args))
+        placed = place(run.config, _asked(args))
+        placed.resources.check(run.config)
+        return placed
     slices = args.slices if args.slices is not None else place(run.config).slices
     if slices < 1:
         raise UserError(f"slices={slices}: at least one is needed.")

@@ -35,6 +35,8 @@ def main(args: argparse.Namespace) -> int:
     folders = {folder.run_id: folder for what in args.what for folder in _folders(what, args)}
     if args.out and len(folders) > 1 and args.to not in DASHBOARDS:
         raise UserError(f"--out {args.out} for {len(folders)} runs: without it each goes to exports/<id>.")
+    if not folders:
+        raise UserError(f"nothing to export under {args.root}: train first, or give with --root where the runs lie.")
     write = _curves if args.to in DASHBOARDS else _parameters
     for folder in folders.values():
         print(write(folder, args))

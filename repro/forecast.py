@@ -109,9 +109,12 @@ def forecast(question: Question) -> Forecast:
     """Answer for the given link."""
     cycle, times = question.cycle(), question.step_times_s
     link = Link.of(question.gbit_per_s, question.total_latency_s())
-    used = round(float(utilisation(cycle, times, link)), 12)  # full utilisation is 1, not 1 less rounding
+    used = float(utilisation(cycle, times, link))
+    if not used > 0:
+        raise UserError(f"bandwidth={question.gbit_per_s:g} Gbit/s: a step would never end; give a faster link.")
     plain_s = sum(times) / len(times)
     step_s = plain_s / used
+    used = round(used, 12)  # full utilisation is 1, not 1 less rounding
     steps = steps_of(question.tokens, question.batch_tokens) if question.tokens is not None else None
     return Forecast(
         compute_utilisation=used,

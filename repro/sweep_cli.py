@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.claims import LEASE_S
+from repro.errors import UserError
 from repro.experiment import PlannedRun
 from repro.files import place
 
@@ -85,6 +86,8 @@ def status(args: argparse.Namespace) -> int:
     runs = None
     if args.experiment:
         runs = [run for e in trained(args.experiment) for run in expand(e, args.scale, args.seeds)]
+    if runs is None and not args.root.exists():
+        raise UserError(f"no folder {args.root}: give with --root where the runs lie.")
     if args.watch:
         shown.watch(runs, args.root)
     else:

@@ -323,8 +323,9 @@ def test_the_command_exports_what_is_named(folder: RunFolder, tmp_path: Path, ca
     assert capsys.readouterr().out == f"{tmp_path / 'tb' / folder.run_id}\n"
     assert np.unique([e.step for e in events(only(tmp_path / "tb" / folder.run_id))]).tolist() == list(range(7))
     words[1] = "table5"
-    assert main(words) == 0
-    assert capsys.readouterr().out == "12 of 12 runs of table5 have no checkpoint: left out.\n"
+    assert main(words) == 2
+    told = capsys.readouterr()
+    assert told.out == "12 of 12 runs of table5 have no checkpoint: left out.\n" and "nothing to export" in told.err
 
 
 @pytest.mark.parametrize(
