@@ -66,6 +66,11 @@ class Row:
         return self.results[0].run.x if self.results else None
 
     @property
+    def at_paper_scale(self) -> bool:
+        """Whether its runs are those that the paper prints, not a miniature of them."""
+        return bool(self.results) and self.results[0].run.config.scale == "paper"
+
+    @property
     def ours(self) -> bool:
         """Whether the paper's text doesn't name this point."""
         return bool(self.results) and self.results[0].run.ours
@@ -134,7 +139,7 @@ class Row:
 
         None for one seed, and for a miniature, which is held against nothing.
         """
-        if self.spread is None or self.results[0].run.config.scale != "paper":
+        if self.spread is None or not self.at_paper_scale:
             return None
         return 2 * self.spread * math.sqrt(1 + 1 / len(self.losses))
 

@@ -79,14 +79,10 @@ def draw(panel: Axes, rows: Sequence[Row], xs: Sequence[float], look: Look, labe
 
 def _printed(panel: Axes, rows: Sequence[Row], xs: Sequence[float], look: Look) -> None:
     """The loss that a table of the paper prints of the same run, as a cross: at paper scale alone."""
-    cells = [(x, row.printed.get(LOSS)) for x, row in zip(xs, rows, strict=True) if _at_paper_scale(row)]
+    cells = [(x, row.printed.get(LOSS)) for x, row in zip(xs, rows, strict=True) if row.at_paper_scale]
     shown = [(x, cell.value) for x, cell in cells if cell is not None and cell.value is not None]
     if shown:
         panel.plot(*zip(*shown, strict=True), "x", color=look.colour, ms=7, mew=1.4, zorder=4)
-
-
-def _at_paper_scale(row: Row) -> bool:
-    return bool(row.results) and row.results[0].run.config.scale == "paper"
 
 
 def guessing(row: Row) -> float:

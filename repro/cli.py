@@ -273,9 +273,9 @@ def _collect(args: argparse.Namespace) -> int:
     from repro.archive import archive_path, save
     from repro.experiment import expand, trained
     from repro.results import collect
+    from repro.store import existing
 
-    if not args.root.exists():
-        raise UserError(f"no folder {args.root}: give with --root where the runs lie.")
+    existing(args.root)
     path = archive_path(args.scale, args.to) if args.to else archive_path(args.scale)
     refused = 0
     for experiment in trained(args.experiment):

@@ -7,15 +7,13 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from repro.errors import UserError
 
 if TYPE_CHECKING:
     from repro.experiment import PlannedRun
     from repro.placement import Asked, Placement
-
-EVERYTHING = "all"  # in place of an experiment: every run of every spec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,15 +42,18 @@ def main(args: argparse.Namespace) -> int:
 
     With --run what those files say of other runs stays.
     """
-    runs = _runs(args)
+    planned = _planned(args)
+    runs = _chosen(args, planned)
     placed = [_placement(args, run) for run in runs]
     if args.rule:
         print(_rule(runs, placed))
         return 0
-    return _compile(args, runs, placed)
+    return _compile(args, [run.run_id for run in planned], runs, placed)
 
 
-def _compile(args: argparse.Namespace, runs: "tuple[PlannedRun, ...]", placed: "list[Placement]") -> int:
+def _compile(
+    args: argparse.Namespace, order: list[str], runs: "tuple[PlannedRun, ...]", placed: "list[Placement]"
+) -> int:
     from analysis import render
     from repro.compile import compile_run, topology
     from repro.compile_report import as_json, document, merged
@@ -69,17 +70,12 @@ def _compile(args: argparse.Namespace, runs: "tuple[PlannedRun, ...]", placed: "
         on = pods[place.topology, place.slices]
         results.append((run, place, compile_run(run.config, place, on, known)))
         new = as_json(results, {**commit(), "versions": versions()})
-        found = merged(read_json(stem.with_suffix(".json")), new, [run.run_id for run in _planned(args, runs)])
+        found = merged(read_json(stem.with_suffix(".json")), new, order)
         shown = document(f"{args.experiment} at scale {args.scale}, compiled", found)
         write_json(stem.with_suffix(".json"), found)
         stem.with_suffix(".md").write_text(render.markdown(shown))
     print(json.dumps(found, indent=1) if args.json else render.text(shown))
     return 0 if all(compiled.fits for _, _, compiled in results) else 1
-
-
-def _planned(args: argparse.Namespace, runs: "tuple[PlannedRun, ...]") -> "tuple[PlannedRun, ...]":
-    """All runs that `--run` chose from."""
-    return runs if args.run is None else _runs(argparse.Namespace(**{**vars(args), "run": None}))
 
 
 def _rule(runs: "tuple[PlannedRun, ...]", placed: "list[Placement]") -> str:
@@ -106,49 +102,57 @@ def _rule(runs: "tuple[PlannedRun, ...]", placed: "list[Placement]") -> str:
 def _asked(args: argparse.Namespace) -> "Asked":
     from repro.placement import Asked
 
-    if args.microbatches is not None and args.microbatches < 1:
-        raise UserError(f"--microbatches {args.microbatches}: give one or more.")
     return Asked(
         args.fsdp, args.microbatches, args.remat, args.attention, args.outer_on_host or None, not args.no_fence
     )
 
 
 def _placement(args: argparse.Namespace, run: "PlannedRun") -> "Placement":
-    from repro.placement import Placement, chips_of, place, resources_for
+    from repro.placement import place
 
     if args.topology is None:
         if args.slices is not None or args.fsdp is not None:
             raise UserError("--slices and --fsdp go with a --topology: the rule chooses all three.")
         placed = place(run.config, _asked(args))
-        placed.resources.check(run.config)
-        return placed
+    else:
+        placed = _on(args, run)
+    placed.resources.check(run.config)
+    return placed
+
+
+def _on(args: argparse.Namespace, run: "PlannedRun") -> "Placement":
+    """On the slices that are asked for."""
+    from repro.placement import Placement, chips_of, place, resources_for
+
     slices = args.slices if args.slices is not None else place(run.config).slices
     if slices < 1:
         raise UserError(f"slices={slices}: at least one is needed.")
     resources = resources_for(run.config, chips_of(args.topology), slices, args.topology, _asked(args))
-    resources.check(run.config)
     return Placement(args.topology, slices, resources)
 
 
-def _runs(args: argparse.Namespace) -> "tuple[PlannedRun, ...]":
+def _planned(args: argparse.Namespace) -> "tuple[PlannedRun, ...]":
+    """Every run of the experiment, of all specs, or the one run of --root that is named."""
     from repro.config import RunConfig
-    from repro.experiment import Experiment, PlannedRun, expand, load, names, unique
+    from repro.experiment import PlannedRun, expand, names, trained, unique
     from repro.identity import from_json
     from repro.store import find_run, read_json
 
-    known = names()
-    if args.experiment not in known and any(args.root.glob(f"{args.experiment}*/config.json")):
+    if args.experiment not in names() and any(args.root.glob(f"{args.experiment}*/config.json")):
         folder = find_run(args.root, args.experiment)
         config = from_json(RunConfig, read_json(folder.path / "config.json"))
         return (PlannedRun((folder.run_id,), folder.run_id, config, folder.run_id),)
-    specs: list[Any] = [load(name) for name in (known if args.experiment == EVERYTHING else (args.experiment,))]
-    trained = [spec for spec in specs if isinstance(spec, Experiment) and not spec.derived]
-    runs = unique(run for spec in trained for run in expand(spec, args.scale))
+    runs = unique(run for spec in trained(args.experiment) for run in expand(spec, args.scale))
     if not runs:
         raise UserError(f"{args.experiment} trains nothing at scale {args.scale}: there is nothing to compile.")
+    return runs
+
+
+def _chosen(args: argparse.Namespace, planned: "tuple[PlannedRun, ...]") -> "tuple[PlannedRun, ...]":
+    """Those that --run names."""
     if args.run is None:
-        return runs
-    unknown = [name for name in args.run if not any(run.run_id.startswith(name) for run in runs)]
+        return planned
+    unknown = [name for name in args.run if not any(run.run_id.startswith(name) for run in planned)]
     if unknown:
         raise UserError(f"no run of {args.experiment} at scale {args.scale} begins with {unknown[0]!r}: see its plan.")
-    return tuple(run for run in runs if run.run_id.startswith(tuple(args.run)))
+    return tuple(run for run in planned if run.run_id.startswith(tuple(args.run)))

@@ -67,6 +67,11 @@ class Asked:
     outer_on_host: bool | None = None
     fence: bool = True
 
+    def __post_init__(self) -> None:
+        """UserError for parts of a batch that can't be."""
+        if self.microbatches is not None and self.microbatches < 1:
+            raise UserError(f"microbatches={self.microbatches}: give one or more.")
+
     def over(self, resources: Resources) -> Resources:
         """The resources with what was asked for."""
         names = ("microbatches", "remat", "attention", "outer_on_host")

@@ -140,6 +140,13 @@ def open_folder(root: Path, config: RunConfig) -> RunFolder:
     return folder
 
 
+def existing(root: Path) -> Path:
+    """The folder of runs; UserError when it isn't there."""
+    if not root.exists():
+        raise UserError(f"no folder {root}: give with --root where the runs lie.")
+    return root
+
+
 def find_run(root: Path, name: str) -> RunFolder:
     """The one run whose id starts with `name`; UserError when none or several do."""
     found = [n for n in names(root) if n.startswith(name) and (root / n / "config.json").exists()]

@@ -138,9 +138,7 @@ class _Pool:
         self.deaths: dict[str, tuple[int, int]] = {}  # run -> workers that died at it since it came to a step, step
         self.outcome, self.crew, self.log, self.watch = Outcome(), crew, log, Watch()
         count = min(crew.workers, len(todo))
-        effort = EFFORTLESS if all(run.config.scale == "smoke" for run in todo) else LITTLE_EFFORT
-        flags = f"{effort} {os.environ.get('XLA_FLAGS', '')}".strip()  # the caller's come last and win
-        self.environment = {**os.environ, **ALLOCATOR, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+        self.environment = environment(smoke=all(run.config.scale == "smoke" for run in todo))
         self.cores = [cores[i::count] for i in range(count)]
         self.workers = [self._start(i) for i in range(count)]
         self.board = Board(todo, count, title)
@@ -331,6 +329,13 @@ def _send(worker: subprocess.Popen, message: dict[str, Any]) -> None:
         worker.stdin.flush()
     except BrokenPipeError:
         pass  # the listener reports the end of the worker
+
+
+def environment(*, smoke: bool) -> dict[str, str]:
+    """Of a process that trains here."""
+    effort = EFFORTLESS if smoke else LITTLE_EFFORT
+    flags = f"{effort} {os.environ.get('XLA_FLAGS', '')}".strip()  # the caller's come last and win
+    return {**os.environ, **ALLOCATOR, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
 
 
 def default_workers() -> int:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.claims import LEASE_S
-from repro.errors import UserError
 from repro.experiment import PlannedRun
 from repro.files import place
 
@@ -82,12 +81,13 @@ def status(args: argparse.Namespace) -> int:
     """Show how far the runs of an experiment are, or all runs of a root."""
     from repro import status as shown
     from repro.experiment import expand, trained
+    from repro.store import existing
 
     runs = None
     if args.experiment:
         runs = [run for e in trained(args.experiment) for run in expand(e, args.scale, args.seeds)]
-    if runs is None and not args.root.exists():
-        raise UserError(f"no folder {args.root}: give with --root where the runs lie.")
+    if runs is None:
+        existing(args.root)
     if args.watch:
         shown.watch(runs, args.root)
     else:

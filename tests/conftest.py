@@ -1,11 +1,16 @@
 """Settings of every test process, made before anything imports JAX; light tests never import it."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from repro.sweep import EFFORTLESS
+
+if TYPE_CHECKING:
+    import fake_bucket
 
 # Eight simulated devices: enough for replica × data × fsdp of two each.
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -33,3 +38,15 @@ def smoke_tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from repro.prepare import prepare
 
     return prepare("smoke", tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator["fake_bucket.Store"]:
+    """A stand-in for Google's buckets, which gcsfs, orbax and tensorstore are told of by the environment."""
+    import fake_bucket  # an HTTP server, which few tests need
+
+    with fake_bucket.serve() as (store, environment):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        yield store
+    assert store.refused == []

@@ -44,15 +44,6 @@ EVERY = 8  # steps between checkpoints, of 24
 SPEC = EvalSpec("tasks", (Asked("drawn"),), "outer")
 
 
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[fake_bucket.Store]:
-    with fake_bucket.serve() as (store, environment):
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        yield store
-    assert store.refused == []
-
-
 @pytest.fixture(autouse=True)
 def signals() -> Iterator[None]:
     """A training command takes SIGTERM and SIGINT for itself."""

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[1]
         (["run", "table5", "--scale", "smoke", "--takeover-after", "0"], "a lease of 0.0 seconds"),
         (["collect", "table5", "--root", "/nowhere"], "no folder /nowhere"),
         (["status", "--root", "/nowhere"], "no folder /nowhere"),
-        (["compile", "table5", "--rule", "--microbatches", "0"], "--microbatches 0"),
+        (["compile", "table5", "--rule", "--microbatches", "0"], "microbatches=0"),
         (["compile", "table5", "--rule", "--run", "35m", "--microbatches", "3"], "microbatches=3 of 32 sequences"),
         (["diff", "x", "y"], "no run 'x'"),
     ],

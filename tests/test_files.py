@@ -1,7 +1,6 @@
 """Files in a bucket, by gcsfs itself and a server that stands in for Google's. No real bucket was tried."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import fake_bucket
@@ -19,15 +18,6 @@ from repro.store import RunFolder, find_run, open_folder
 from repro.takeover import begin, saved_steps
 
 RUN = tiny.run_config(tiny.synced())
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[fake_bucket.Store]:
-    with fake_bucket.serve() as (store, environment):
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        yield store
-    assert store.refused == []
 
 
 @pytest.fixture

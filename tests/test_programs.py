@@ -170,7 +170,7 @@ def test_the_rule_is_shown_without_compiling(capsys: pytest.CaptureFixture[str])
         (["table5", "--topology", "v5e:4x4", "--slices", "0"], "at least one"),
         (["table5", "--topology", "v5e:4x4", "--microbatches", "3"], "microbatches=3"),
         (["table5", "--run", "9b"], "begins with '9b'"),
-        (["table4"], "trains nothing"),
+        (["table4"], "table4 has nothing to train"),
         (["tabel5"], "table5"),
     ],
 )
