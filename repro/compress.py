@@ -26,7 +26,9 @@ block has and which makes all of the block NaN at the receiver. bfloat16 sends e
 is. Under value dropping the kept values of such a row are NaN, whichever values those are.
 """
 
+import operator
 from dataclasses import dataclass
+from functools import reduce
 
 import jax
 import jax.numpy as jnp
@@ -163,11 +165,8 @@ def decode(
 
 
 def _decode_values(octets: jax.Array, codec: CodecConfig, columns: int) -> jax.Array:
-    if codec.format == "float32":
-        return lax.bitcast_convert_type(octets.reshape(*octets.shape[:-1], columns, 4), jnp.float32)
-    if codec.format == "bfloat16":
-        halves = lax.bitcast_convert_type(octets.reshape(*octets.shape[:-1], columns, 2), jnp.uint16)
-        return lax.bitcast_convert_type(halves.astype(jnp.uint32) << 16, jnp.float32)
+    if codec.format in ("float32", "bfloat16"):
+        return _from_bytes(octets, FORMATS[codec.format].bits // 8)
     width = FORMATS[codec.format].bits
     split = packed_bytes(columns, width)
     codes = _to_blocks(unpack(octets[..., :split], width, columns), block_columns(codec, columns))
@@ -295,6 +294,16 @@ def _as_bytes(x: jax.Array) -> jax.Array:
     """[..., C] of n-byte integers -> u8[..., n·C], low byte first."""
     octets = lax.bitcast_convert_type(x, jnp.uint8)
     return octets.reshape(*octets.shape[:-2], octets.shape[-2] * octets.shape[-1])
+
+
+def _from_bytes(octets: jax.Array, count: int) -> jax.Array:
+    """u8[..., n·C], low byte first -> f32[..., C] whose highest n bytes they are.
+
+    Strided rather than reshaped to [..., C, n]: TPUs pad a last dimension of 2 or 4, and a blocking DiLoCo of 500M
+    took 3.7 GiB more a chip.
+    """
+    parts = [octets[..., i::count].astype(jnp.uint32) << 8 * (4 - count + i) for i in range(count)]
+    return lax.bitcast_convert_type(reduce(operator.or_, parts), jnp.float32)
 
 
 def _float(bits: jax.Array) -> jax.Array:

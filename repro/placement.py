@@ -17,14 +17,11 @@ GIB = 2**30
 MODEL_FLOPS_UTILISATION = 0.4  # of the chip's peak (§3.1 of the paper)
 DAYS = 3  # longest that a run may last, if a slice that divides its batch can do it
 DATA_PARALLEL_SLICES = 2  # as many as the paper's M, so that its gradients cross the same link
-FILL = 0.85  # of the memory that the compiler may give out, by the estimate
-# Parameters of one fragment a chip: compiled, a blocking DiLoCo with 140 million of them (500M on four chips) needs
-# 24.7 GiB whatever the microbatches, with 84 million (300M) 2.6 GiB more than its inner step.
-FRAGMENT_A_CHIP = 100e6
+FILL = 0.95  # of the memory that the compiler may give out, by the estimate
 SEQUENCE_PARTS = (1, 2, 4)
-# Two numbers fitted to compiled programs of 35M and 1B (`compile` prints estimates beside sizes): arrays that a
+# Two numbers fitted to the compiled programs of Table 5 (`compile` prints estimates beside sizes): arrays that a
 # layer keeps, in bfloat16 streams [B, S, d] (its norms keep float32), and bytes a logit with all of its gradient.
-LAYER_ARRAYS, LOGIT_BYTES = 40, 12
+LAYER_ARRAYS, LOGIT_BYTES = 53, 12
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ CHIPS = {
     "v5p": Chip(95, 93.1, 459e12),
     "v6e": Chip(32, 31.4, 918e12),
 }
-SLICES = ("v5e:2x2", "v5e:4x4", "v5e:4x8", "v5e:8x8", "v5e:8x16", "v5e:16x16")
+SLICES = ("v5e:2x4", "v5e:4x4", "v5e:4x8", "v5e:8x8", "v5e:8x16", "v5e:16x16")
 
 
 @dataclass(frozen=True)
@@ -97,14 +94,11 @@ def chips_of(topology: str) -> int:
 
 
 def place(config: RunConfig, asked: Asked = Asked()) -> Placement:
-    """The rule: a slice a replica, of the fewest v5e chips that train it in `DAYS` days, hold `FRAGMENT_A_CHIP` and
-    divide its batch."""
+    """The rule: a slice a replica, of the fewest v5e chips that train it in `DAYS` days and divide its batch."""
     slices = config.replicas if config.sync else DATA_PARALLEL_SLICES
     share = config.batch // slices
     possible = [name for name in SLICES if share % chips_of(name) == 0] or list(SLICES[:1])
-    largest = _largest_fragment(config)
-    roomy = [name for name in possible if largest <= FRAGMENT_A_CHIP * chips_of(name)]
-    quick = [name for name in roomy if days(config, name, slices) <= DAYS]
+    quick = [name for name in possible if days(config, name, slices) <= DAYS]
     topology = (quick or possible[-1:])[0]
     return Placement(topology, slices, resources_for(config, chips_of(topology), slices, topology, asked))
 
@@ -226,10 +220,6 @@ def _fragment_values(config: RunConfig) -> list[int]:
     pieces = cut(config.sync.fragments, config.model.layers) if config.sync else ()
     sizes = [fragment_shapes(config.model, len(piece.layers), piece.embed) for piece in pieces]
     return [sum(prod(shape) for shape in shapes.values()) for shapes in sizes]
-
-
-def _largest_fragment(config: RunConfig) -> int:
-    return max(_fragment_values(config), default=0)
 
 
 def _activation_bytes(model: ModelConfig, resources: Resources, sequences: int) -> float:

@@ -134,10 +134,3 @@ def test_candidates_end_with_the_outer_state_on_the_host() -> None:
     found = list(candidates(mesh_for(config, 16, 2), config))
     assert [r.microbatches for r in found[:4]] == [1, 2, 4, 8]
     assert [(r.remat, r.outer_on_host) for r in found[-3:]] == [("dots", False), ("full", False), ("full", True)]
-
-
-def test_a_chip_holds_at_most_so_much_of_one_fragment() -> None:
-    """DiLoCo's fragment is the model: 300M fits four chips, 500M needed 24.7 GiB; Streaming's are small."""
-    found = {run.run_id[: run.run_id.index("-s0")]: place(run.config) for run in expand(load("table5"), "paper")}
-    chosen = {name: found[name].topology for name in ("300m-diloco-h30", "500m-diloco-h30", "500m-stream-h30-e3m0")}
-    assert list(chosen.values()) == ["v5e:2x2", "v5e:4x4", "v5e:2x2"]

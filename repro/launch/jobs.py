@@ -11,8 +11,6 @@ from repro.resource_flags import words
 NAME_LIMIT = 40  # of xpk's names
 # xpk's word for a generation of chips; others are called as in JAX.
 PREFIXES = {"v5e": "v5litepod"}
-# Slices that are smaller than what xpk 1.16 offers -> the smallest that it does.
-OFFERED = {"v5e:2x2": "v5e:2x4"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class Job:
 def job_for(run: PlannedRun, settings: Settings) -> Job:
     """The run on the slices that the settings name, else on those of the rule; UserError where it can't be laid out."""
     chosen = place(run.config)
-    topology = settings.topology or OFFERED.get(chosen.topology, chosen.topology)
+    topology = settings.topology or chosen.topology
     slices = settings.slices or chosen.slices
     if (topology, slices) != (chosen.topology, chosen.slices):
         resources = resources_for(run.config, chips_of(topology), slices, topology)

@@ -1,10 +1,9 @@
 """What a launch takes, before it is paid for: slices, chips and chip-hours of each run. Pure; no JAX."""
 
-from collections import Counter
 from collections.abc import Sequence
 
-from repro.launch.jobs import OFFERED, Job
-from repro.placement import MODEL_FLOPS_UTILISATION, place
+from repro.launch.jobs import Job
+from repro.placement import MODEL_FLOPS_UTILISATION
 from repro.plan import aligned
 
 
@@ -27,19 +26,7 @@ def table(jobs: Sequence[Job]) -> str:
         f"In all {total:,.0f} chip-hours, if the chips do {share} of their peak: an estimate, without compiling, "
         "checkpoints, pre-emption and waiting for a place."
     )
-    return "\n".join([*aligned(head, rows, left=2), "", *_exchanged(jobs), note])
-
-
-def _exchanged(jobs: Sequence[Job]) -> list[str]:
-    """A sentence for the runs whose slice of the rule can't be had."""
-    wanted = [place(job.run.config).topology for job in jobs]
-    counts = Counter(
-        name for name, job in zip(wanted, jobs, strict=True) if job.placement.topology == OFFERED.get(name)
-    )
-    return [
-        f"xpk has no {name}: {count} runs take {OFFERED[name]}, as `compile --topology {OFFERED[name]}` compiles them."
-        for name, count in counts.items()
-    ]
+    return "\n".join([*aligned(head, rows, left=2), "", note])
 
 
 def chip_hours(job: Job) -> float:
