@@ -65,9 +65,8 @@ def evaluate(args: argparse.Namespace) -> int:
         workers = default_workers() if args.workers is None else args.workers
         code = evaluate_all(todo, args.root, args.cache, workers, batch=args.batch, source=args.source)
     if not jobs:
-        print(
-            f"nothing to evaluate: no run of {' '.join(args.what)} at scale {args.scale} is finished under {args.root}."
-        )
+        runs = f"run of {' '.join(args.what)} at scale {args.scale}"
+        print(f"nothing to evaluate: no {runs} that has an evaluation is finished under {args.root}.")
     for job in jobs if args.what[0] not in (*names(), "all") else ():
         print(result_path(RunFolder(args.root, job.run_id), job.spec.id(job.step)))
     return code

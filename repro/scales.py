@@ -115,12 +115,13 @@ def _smoke(mini: RunConfig) -> RunConfig:
 
 
 def _smoke_sync(sync: SyncConfig | None, layers: int) -> SyncConfig | None:
-    """H shrinks with the run; a τ that no longer fits below it shrinks too."""
+    """H shrinks with the run; a τ that no longer fits below it shrinks too, and a grid of outer settings to two."""
     if sync is None:
         return None
-    every = min(6, sync.every)
+    every, rate, momentum = min(6, sync.every), sync.outer.learning_rate, sync.outer.momentum
     return dataclasses.replace(
         sync,
+        outer=dataclasses.replace(sync.outer, learning_rate=max(0.4, rate), momentum=momentum and max(0.9, momentum)),
         every=every if sync.every <= 30 else 2 * every,
         delays=tuple(min(d, every - 1) for d in sync.delays),
         fragments=dataclasses.replace(sync.fragments, layers=min(sync.fragments.layers, layers)),

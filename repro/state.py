@@ -1,6 +1,8 @@
 """All that a run carries from step to step, how it is sharded, and where it starts."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -10,16 +12,19 @@ from jax.sharding import Mesh, NamedSharding
 
 from repro import model as lm
 from repro import wire
+from repro.actions import Action
 from repro.config import RunConfig
 from repro.diloco import on_device, take
 from repro.fragments import Fragment, cut
 from repro.mesh import REPLICA, leaf_spec, make_mesh, tree_shardings
 from repro.optim import inner_direction
+from repro.program_config import program_config
 from repro.resources import Resources
 from repro.schedule import events
 from repro.shapes import fragment_shapes
 
 Tree = Any
+STARTS_KEPT = 16  # programs of one process
 
 
 @dataclass
@@ -51,6 +56,10 @@ class Layout:
         """Check that the run fits the resources and build the mesh; UserError otherwise."""
         resources.check(config)
         return cls(config, resources, make_mesh(resources, devices))
+
+    def shared(self, actions: tuple[Action, ...] = (), *, cut: bool = False) -> "Layout":
+        """The layout of all runs that have this one's program of these actions (`repro.program_config`)."""
+        return replace(self, config=program_config(self.config, actions, cut=cut))
 
     @property
     def fragments(self) -> tuple[Fragment, ...]:
@@ -92,8 +101,7 @@ class Layout:
 
     def replica_structs(self) -> tuple[Tree, Tree]:
         """Abstract (params, adam), both with the replica axis."""
-        both = jax.eval_shape(self._start_replicas, jax.random.key(0))
-        return tuple(self._abstract(tree) for tree in both)  # type: ignore[return-value]
+        return _replica_structs(self.shared())
 
     def _abstract(self, tree: Tree) -> Tree:
         shardings = tree_shardings(self.mesh, tree, REPLICA)
@@ -115,14 +123,25 @@ class Layout:
 
 def start(layout: Layout) -> TrainState:
     """Step 0: the same initial parameters in every replica, of every method with this seed."""
-    key = jax.random.key(layout.config.seed)
-    structs = layout.replica_structs()
-    shardings = jax.tree.map(lambda s: s.sharding, structs)
-    params, adam = jax.jit(layout._start_replicas, out_shardings=shardings)(key)
-    return TrainState(0, params, adam, _start_outer(layout, params))
+    params, adam = _start_replicas(layout.shared())(jax.random.key(layout.config.seed))
+    return TrainState(0, params, adam, _start_outer(layout.shared(cut=True))(params))
 
 
-def _start_outer(layout: Layout, params: Tree) -> list[dict[str, wire.Rows]]:
+@lru_cache(maxsize=STARTS_KEPT)
+def _replica_structs(layout: Layout) -> tuple[Tree, Tree]:
+    both = jax.eval_shape(layout._start_replicas, jax.random.key(0))
+    return tuple(layout._abstract(tree) for tree in both)  # type: ignore[return-value]
+
+
+@lru_cache(maxsize=STARTS_KEPT)
+def _start_replicas(layout: Layout) -> Callable[[jax.Array], tuple[Tree, Tree]]:
+    """key -> (params, adam), both with the replica axis."""
+    shardings = jax.tree.map(lambda s: s.sharding, layout.replica_structs())
+    return jax.jit(layout._start_replicas, out_shardings=shardings)
+
+
+@lru_cache(maxsize=STARTS_KEPT)
+def _start_outer(layout: Layout) -> Callable[[Tree], list[dict[str, wire.Rows]]]:
     """Of each fragment, in one program."""
 
     def first(params: Tree, fragment: Fragment) -> dict[str, wire.Rows]:
@@ -131,7 +150,7 @@ def _start_outer(layout: Layout, params: Tree) -> list[dict[str, wire.Rows]]:
 
     shardings = [layout.outer_shardings(fragment.kind) for fragment in layout.fragments]
     kept = [{"params": s, "momentum": s} for s in shardings]
-    return jax.jit(lambda p: [first(p, f) for f in layout.fragments], out_shardings=kept)(params)
+    return jax.jit(lambda p: [first(p, f) for f in layout.fragments], out_shardings=kept)
 
 
 def assemble(layout: Layout, outer: list[dict[str, wire.Rows]]) -> Tree:

@@ -1,11 +1,13 @@
 """The host's side of a step: which program, compiled ahead of time, on which buffers.
 
 Programs differ in their actions only, so a run needs a handful; they are all compiled before the first
-step, with the output shardings pinned to the input ones (else the second call would compile again).
+step, with the output shardings pinned to the input ones (else the second call would compile again). Runs that follow
+one another in a process share them (`repro.program_config`).
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -21,6 +23,13 @@ from repro.schedule import learning
 from repro.state import Layout, TrainState
 
 Key = tuple[Action, ...]
+
+PROGRAMS_KEPT = 64  # of one process
+
+
+@lru_cache(maxsize=PROGRAMS_KEPT)
+def _compiled(layout: Layout, key: Key) -> Any:
+    return Stepper(layout).lower(key).compile()
 
 
 @dataclass(frozen=True)
@@ -38,7 +47,7 @@ class Stepper:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self._compiled: dict[Key, Any] = {}
+        self._programs: dict[Key, Any] = {}
         self._params, self._adam = layout.replica_structs()
 
     def involved(self, step: int) -> tuple[Involved, ...]:
@@ -62,10 +71,10 @@ class Stepper:
                 yield key
 
     def compile(self, key: Key) -> Any:
-        """The compiled program of these actions (from memory when it was compiled before)."""
-        if key not in self._compiled:
-            self._compiled[key] = self.lower(key).compile()
-        return self._compiled[key]
+        """The compiled program of these actions (from memory when it was compiled before, for this run or another)."""
+        if key not in self._programs:
+            self._programs[key] = _compiled(self.layout.shared(key), key)
+        return self._programs[key]
 
     def lower(self, key: Key) -> Any:
         """The program of these actions, lowered for the layout's mesh."""

@@ -49,8 +49,8 @@ class Pace:
 
     @classmethod
     def of(cls, config: RunConfig) -> "Pace":
-        """Eight checkpoints a run."""
-        return cls(checkpoint_every=max(1, config.steps // 8))
+        """Eight checkpoints a run, six steps apart at least."""
+        return cls(checkpoint_every=max(6, config.steps // 8))
 
 
 @dataclass

@@ -1,5 +1,7 @@
 """Validation loss on held-out windows, in nats per token."""
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -14,6 +16,7 @@ from repro.processes import on_host, placed
 from repro.state import Layout, TrainState, evaluated_parameters
 
 CHUNK = 32  # windows a device at a time
+PROGRAMS_KEPT = 16  # of one process
 
 
 class Validator:
@@ -24,7 +27,6 @@ class Validator:
         self._layout = layout
         self._windows = tokens.windows(config.model.seq_len, 0, config.validation.sequences)
         self._text = tokens
-        self._compiled: dict[Any, Any] = {}
 
     def losses(self, state: TrainState, which: str | None = None) -> float:
         """Mean negative log-likelihood of `which` parameters (default: the config's).
@@ -34,14 +36,15 @@ class Validator:
         """
         which = which or self._layout.config.validation.parameters
         chunk = CHUNK * self._layout.resources.devices
-        params = self._parameters(state, which)
+        params = _parameters(self._layout.shared(cut=True), which)(state.params, state.outer)
+        score = _score(self._layout.shared())
         total = 0.0
         for first in range(0, len(self._windows), chunk):
             rows = self._windows[first : first + chunk]
             padded = np.zeros((chunk, rows.shape[1]), np.int32)
             padded[: len(rows)] = rows
-            windows = placed(padded.shape, self._rows(), padded.__getitem__)
-            sums = on_host(self._score(params, windows)).astype(np.float64)
+            windows = placed(padded.shape, _rows(self._layout), padded.__getitem__)
+            sums = on_host(score(params, windows)).astype(np.float64)
             total += float(sums[: len(rows)].sum())
         return -total / (len(self._windows) * self._layout.config.model.seq_len)
 
@@ -49,25 +52,24 @@ class Validator:
         """A loss in nats per token of the held-out text, per byte of that text."""
         return self._text.bits_per_byte(loss)
 
-    def _rows(self) -> NamedSharding:
-        return NamedSharding(self._layout.mesh, PartitionSpec((REPLICA, DATA, *FSDP)))
 
-    def _parameters(self, state: TrainState, which: str) -> Any:
-        key = "parameters", which
-        if key not in self._compiled:
+def _rows(layout: Layout) -> NamedSharding:
+    return NamedSharding(layout.mesh, PartitionSpec((REPLICA, DATA, *FSDP)))
 
-            def gather(params: Any, outer: Any) -> Any:
-                return evaluated_parameters(self._layout, TrainState(0, params, None, outer), which)
 
-            self._compiled[key] = jax.jit(gather)
-        return self._compiled[key](state.params, state.outer)
+@lru_cache(maxsize=PROGRAMS_KEPT)
+def _parameters(layout: Layout, which: str) -> Callable[[Any, Any], Any]:
+    def gather(params: Any, outer: Any) -> Any:
+        return evaluated_parameters(layout, TrainState(0, params, None, outer), which)
 
-    def _score(self, params: Any, windows: jax.Array) -> jax.Array:
-        if "score" not in self._compiled:
-            model, unroll = self._layout.config.model, self._layout.resources.unroll
+    return jax.jit(gather)
 
-            def score(params: Any, windows: jax.Array) -> jax.Array:
-                return jnp.sum(lm.token_log_likelihoods(params, windows, model, unroll=unroll), axis=1)
 
-            self._compiled["score"] = jax.jit(score, out_shardings=self._rows())
-        return self._compiled["score"](params, windows)
+@lru_cache(maxsize=PROGRAMS_KEPT)
+def _score(layout: Layout) -> Callable[[Any, jax.Array], jax.Array]:
+    model, unroll = layout.config.model, layout.resources.unroll
+
+    def score(params: Any, windows: jax.Array) -> jax.Array:
+        return jnp.sum(lm.token_log_likelihoods(params, windows, model, unroll=unroll), axis=1)
+
+    return jax.jit(score, out_shardings=_rows(layout))

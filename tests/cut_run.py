@@ -11,9 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import rig
-
-import repro.train
 from repro.config import RunConfig
 from repro.data import open_tokens
 from repro.identity import from_json
@@ -26,7 +23,6 @@ EVERY = 7  # steps between checkpoints
 
 def run(config: RunConfig, resources: Resources, root: Path, tokens: Path, **options: Any) -> RunFolder:
     """Train a run to its end, as the command line does, with quickly compiled programs."""
-    repro.train.Stepper = rig.SharingStepper
     folder = open_folder(root, config)
     pace = Pace(checkpoint_every=EVERY, report_seconds=0.0)
     summary = train(

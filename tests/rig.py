@@ -4,7 +4,7 @@ Only what the oracle can't do without comes from `repro`: the gradient of the mo
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -15,8 +15,7 @@ import oracle
 import tiny
 
 from repro import model as lm
-from repro.actions import Action
-from repro.config import ModelConfig, OuterConfig, RunConfig, SyncConfig
+from repro.config import ModelConfig, OuterConfig, RunConfig
 from repro.mesh import batch_sharding, tree_shardings
 from repro.optim import inner_direction
 from repro.resources import Resources
@@ -26,36 +25,6 @@ from repro.state import Layout, TrainState
 from repro.step import Stepper
 
 Flat = dict[str, np.ndarray]  # "group/leaf" -> array
-
-_PROGRAMS: dict[Any, Any] = {}
-
-
-class SharingStepper(Stepper):
-    """Compiles each program once a process: `test_step` holds that runs may share them."""
-
-    def compile(self, key: tuple[Action, ...]) -> Any:
-        """The program of `key`, from an earlier run of the same static configuration where there was one."""
-        c = self.layout.config
-        name = (c.model, c.inner, c.replicas, c.batch, _static(c, key), self.layout.resources, key)
-        if name not in _PROGRAMS:
-            _PROGRAMS[name] = self.lower(key).compile()
-        return _PROGRAMS[name]
-
-
-def _static(config: RunConfig, key: tuple[Action, ...]) -> SyncConfig | None:
-    """What of the synchronisation a program is made from: the schedule and α reach it as arguments."""
-    sync = config.sync
-    if sync is None or (not key and not sync.frozen):
-        return None
-    schedule = tiny.synced()
-    return replace(
-        sync,
-        every=schedule.every,
-        delays=schedule.delays,
-        mix=schedule.mix,
-        fragments=schedule.fragments,
-        offset_sign=schedule.offset_sign,
-    )
 
 
 def first_parameters(model: ModelConfig = tiny.MODEL, seed: int = 0) -> oracle.Tree:
@@ -110,7 +79,7 @@ def drive(
 ) -> Trace:
     """Run all steps of a config with the trainer's own programs."""
     layout = Layout.of(config, resources)
-    stepper, state = SharingStepper(layout), begin(layout, params)
+    stepper, state = Stepper(layout), begin(layout, params)
     trace = Trace([], [], [], [], [])
     record(trace, state)
     for step in range(1, config.steps + 1):

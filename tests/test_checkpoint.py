@@ -24,6 +24,7 @@ from repro.errors import UserError
 from repro.mesh import batch_sharding
 from repro.metrics import read_metrics
 from repro.state import Layout, TrainState
+from repro.step import Stepper
 from repro.store import open_folder
 
 pytestmark = pytest.mark.compiles
@@ -36,7 +37,7 @@ OLDER, NEWER = 7, 8
 
 def trained(layout: Layout, folder: Path) -> TrainState:
     """Checkpoints of two steps in `folder`, and the state of the second."""
-    stepper, state, checkpoints = rig.SharingStepper(layout), rig.begin(layout), Checkpoints(folder)
+    stepper, state, checkpoints = Stepper(layout), rig.begin(layout), Checkpoints(folder)
     while state.step < NEWER:
         stepper(state, jax.device_put(rig.tokens(layout.config, state.step + 1), batch_sharding(layout.mesh)))
         if state.step >= OLDER:
@@ -180,9 +181,9 @@ def test_a_run_that_diverges_leaves_its_last_good_checkpoint_from_which_it_ends_
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, smoke_tokens: Path
 ) -> None:
     whole = cut_run.run(ALONE, tiny.ONE, tmp_path / "whole", smoke_tokens)
-    call = rig.SharingStepper.__call__
+    call = Stepper.__call__
 
-    def spoiled(self: rig.SharingStepper, state: TrainState, tokens: jax.Array) -> Any:
+    def spoiled(self: Stepper, state: TrainState, tokens: jax.Array) -> Any:
         done = call(self, state, tokens)
         if state.step == 2 * cut_run.EVERY:  # the loss of this step is still finite
             up = state.params["layers"]["up"]
@@ -190,7 +191,7 @@ def test_a_run_that_diverges_leaves_its_last_good_checkpoint_from_which_it_ends_
         return done
 
     with monkeypatch.context() as patch:
-        patch.setattr(rig.SharingStepper, "__call__", spoiled)
+        patch.setattr(Stepper, "__call__", spoiled)
         for _ in range(2):
             with pytest.raises(UserError, match=f"the parameters after step {2 * cut_run.EVERY} are not finite"):
                 cut_run.run(ALONE, tiny.ONE, tmp_path / "cut", smoke_tokens)

@@ -16,6 +16,7 @@ from repro.config import FragmentConfig, OuterConfig
 from repro.mesh import batch_sharding
 from repro.resources import Resources
 from repro.state import Layout
+from repro.step import Stepper
 
 pytestmark = pytest.mark.compiles
 
@@ -198,7 +199,7 @@ def test_the_loss_is_the_mean_negative_log_likelihood_of_each_replica() -> None:
 def test_a_non_finite_outer_gradient_is_flagged_and_not_applied(codec: str, bad: float) -> None:
     config = tiny.run_config(tiny.synced(every=4, delays=(1,), codec=codec), steps=5)
     layout = Layout.of(config, tiny.TWO)
-    stepper, state = rig.SharingStepper(layout), rig.begin(layout)
+    stepper, state = Stepper(layout), rig.begin(layout)
     trace = rig.Trace([], [], [], [], [])
     for step in range(1, 5):
         stepper(state, jax.device_put(rig.tokens(config, step), batch_sharding(layout.mesh)))

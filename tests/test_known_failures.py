@@ -20,6 +20,7 @@ from repro.checkpoint import Checkpoints
 from repro.config import FragmentConfig, RunConfig
 from repro.mesh import batch_sharding
 from repro.state import Layout, TrainState
+from repro.step import Stepper
 
 pytestmark = pytest.mark.compiles
 
@@ -69,8 +70,8 @@ def assert_noticed(trace: rig.Trace, config: RunConfig) -> None:
 @pytest.fixture
 def compiled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs with a defect stay with their test; steps without an event have none."""
-    quiet = {name: program for name, program in rig._PROGRAMS.items() if not name[-1]}
-    monkeypatch.setattr(rig, "_PROGRAMS", quiet)
+    kept = step._compiled
+    monkeypatch.setattr(step, "_compiled", lambda layout, key: (kept.__wrapped__ if key else kept)(layout, key))
 
 
 @pytest.mark.parametrize("config", [STREAMING, WHOLE], ids=["streaming", "whole"])
@@ -103,14 +104,14 @@ def test_alpha_reversed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def after_each_step(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[TrainState, set[int]], None]) -> None:
     """Let `spoil` at the state, with the fragments that were applied, whenever a step is done."""
-    call = rig.SharingStepper.__call__
+    call = Stepper.__call__
 
-    def spoiled(self: rig.SharingStepper, state: TrainState, tokens: jax.Array) -> Any:
+    def spoiled(self: Stepper, state: TrainState, tokens: jax.Array) -> Any:
         loss, applied = call(self, state, tokens)
         spoil(state, set(applied))
         return loss, applied
 
-    monkeypatch.setattr(rig.SharingStepper, "__call__", spoiled)
+    monkeypatch.setattr(Stepper, "__call__", spoiled)
 
 
 def test_one_momentum_for_all_fragments(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +143,7 @@ def drive_cut(config: RunConfig, folder: Path, spoil: Spoil = lambda state: None
 
 
 def go(trace: rig.Trace, layout: Layout, state: TrainState, last: int) -> None:
-    stepper = rig.SharingStepper(layout)
+    stepper = Stepper(layout)
     while state.step < last:
         tokens = rig.tokens(layout.config, state.step + 1)
         loss, _ = stepper(state, jax.device_put(tokens, batch_sharding(layout.mesh)))

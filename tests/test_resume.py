@@ -22,6 +22,7 @@ from repro.mesh import batch_sharding
 from repro.metrics import read_metrics
 from repro.resources import Resources
 from repro.state import Layout, TrainState
+from repro.step import Stepper
 from repro.store import RunFolder
 from repro.train import Interrupted
 
@@ -100,7 +101,7 @@ def test_a_run_that_is_asked_to_stop_saves_and_goes_on(tmp_path: Path, smoke_tok
 
 
 def go(layout: Layout, state: TrainState, last: int) -> None:
-    stepper = rig.SharingStepper(layout)
+    stepper = Stepper(layout)
     while state.step < last:
         stepper(state, jax.device_put(rig.tokens(layout.config, state.step + 1), batch_sharding(layout.mesh)))
 

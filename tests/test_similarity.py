@@ -11,6 +11,7 @@ from repro.fragments import Fragment
 from repro.mesh import batch_sharding
 from repro.similarity import rows
 from repro.state import Layout
+from repro.step import Stepper
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -49,7 +50,7 @@ def test_the_trainer_logs_the_gradients_it_applied() -> None:
     """With float32 sent, outer copy minus replica at the moment of the send, layer by layer."""
     config = tiny.run_config(sync=tiny.synced(every=4, delays=(1,), mix=0.5, fragments=tiny.MERGED), steps=9)
     layout = Layout.of(config, tiny.TWO)
-    stepper, state = rig.SharingStepper(layout), rig.begin(layout)
+    stepper, state = Stepper(layout), rig.begin(layout)
     trace = rig.drive(config)
     seen = 0
     for step in range(1, config.steps + 1):

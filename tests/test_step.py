@@ -1,19 +1,23 @@
 """The host's side of a step: which programs a run needs, and that nothing but the static configuration makes them."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
 import rig
 import tiny
+from jax.tree_util import keystr, tree_flatten_with_path
 
 from repro.actions import Action
-from repro.config import FragmentConfig, RunConfig
+from repro.config import CodecConfig, FragmentConfig, OuterConfig, RunConfig, ValidationConfig
 from repro.diloco import put, take
 from repro.optim import learning_rate
+from repro.program_config import program_config
 from repro.state import Layout, assemble, start
+from repro.step import Stepper
 
 pytestmark = pytest.mark.compiles
 
@@ -21,15 +25,68 @@ PAIR = Action((2, False), send=True, parts=1, apply=True, mix=True)
 
 
 def lowered(config: RunConfig, key: tuple[Action, ...]) -> str:
-    return rig.SharingStepper(Layout.of(config, tiny.TWO)).lower(key).as_text()
+    return Stepper(Layout.of(config, tiny.TWO)).lower(key).as_text()
 
 
-def test_runs_of_other_length_schedule_and_mixing_share_a_program() -> None:
-    one = tiny.run_config(tiny.synced(every=4, delays=(1,), mix=0.5), steps=12)
-    two = tiny.run_config(tiny.synced(every=9, delays=(1, 4), mix=0.0, fragments=tiny.SEQUENTIAL), steps=50, seed=3)
-    assert lowered(one, (PAIR,)) == lowered(two, (PAIR,))
-    three = replace(one, inner=replace(one.inner, clip_norm=0.1))
-    assert lowered(one, (PAIR,)) != lowered(three, (PAIR,))
+ONE = tiny.run_config(tiny.synced(every=4, delays=(1,), mix=0.5), steps=12)
+CUT = FragmentConfig("sequential", 1, "merged")
+# Other values of all that `program_config` leaves out.
+OTHER = replace(
+    ONE,
+    scale="paper",
+    inner=replace(ONE.inner, warmup_steps=7, final_fraction=0.3, schedule_steps=99),
+    sync=replace(ONE.sync, every=9, delays=(2, 4), mix=0.0, fragments=CUT, offset_sign=1, first_sync="due"),
+    corpus="c4",
+    steps=50,
+    validation=ValidationConfig(7, 9, "first"),
+    seed=3,
+    repeat_data=True,
+)
+OTHER_QUIET = replace(OTHER, sync=replace(OTHER.sync, codec=CodecConfig("e3m0"), outer=OuterConfig("sgd", 0.7, 0.0)))
+
+
+def leaves(config: RunConfig) -> dict[str, Any]:
+    return {keystr(path): leaf for path, leaf in tree_flatten_with_path(asdict(config))[0]}
+
+
+@pytest.mark.parametrize(("key", "other"), [((PAIR,), OTHER), ((), OTHER_QUIET)], ids=["events", "no-event"])
+def test_what_is_left_out_does_not_enter_a_program(key: tuple[Action, ...], other: RunConfig) -> None:
+    """Two runs that differ in all that `program_config` sets to one value lower to the same text."""
+    assert program_config(ONE, key) == program_config(other, key)
+    assert lowered(ONE, key) == lowered(other, key)
+    differing = {name for name, leaf in leaves(ONE).items() if leaves(other).get(name) != leaf}
+    kept = leaves(program_config(ONE, key))
+    assert {name for name, leaf in leaves(ONE).items() if kept.get(name) != leaf} <= differing
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"inner": replace(ONE.inner, clip_norm=0.1)},
+        {"inner": replace(ONE.inner, learning_rate=0.3)},
+        {"inner": replace(ONE.inner, weight_decay=0.3)},
+        {"sync": tiny.synced(codec="int8")},
+        {"sync": tiny.synced(outer=OuterConfig("nesterov", 0.3, 0.5))},
+        {"sync": replace(ONE.sync, frozen=True)},
+        {"batch": 2 * ONE.batch},
+    ],
+    ids=["clip", "rate", "decay", "codec", "outer", "frozen", "batch"],
+)
+def test_what_enters_a_program_is_kept(change: dict[str, Any]) -> None:
+    other = replace(ONE, **change)
+    assert program_config(ONE, (PAIR,)) != program_config(other, (PAIR,))
+
+
+def test_random_masks_are_of_a_seed() -> None:
+    masked = replace(ONE, sync=replace(ONE.sync, codec=CodecConfig("float32", drop="dare", keep=0.5)))
+    other = replace(masked, seed=1)
+    assert program_config(masked, (PAIR,)) != program_config(other, (PAIR,))
+    assert lowered(masked, (PAIR,)) != lowered(other, (PAIR,))
+
+
+def test_runs_that_agree_share_a_compiled_program() -> None:
+    one, other = (Stepper(Layout.of(config, tiny.TWO)).compile(()) for config in (ONE, OTHER))
+    assert one is other
 
 
 @pytest.mark.parametrize(
@@ -50,13 +107,13 @@ def test_runs_of_other_length_schedule_and_mixing_share_a_program() -> None:
     ids=["data-parallel", "diloco", "streaming-with-remainder", "streaming"],
 )
 def test_a_run_needs_a_handful_of_programs(config: RunConfig, count: int) -> None:
-    stepper = rig.SharingStepper(Layout.of(config, tiny.ONE))
+    stepper = Stepper(Layout.of(config, tiny.ONE))
     assert len(list(stepper.programs(1, config.steps))) == count
 
 
 def test_programs_after_a_resume_are_among_those_of_the_whole_run() -> None:
     config = tiny.run_config(tiny.synced(every=5, delays=(3,)), steps=40)
-    stepper = rig.SharingStepper(Layout.of(config, tiny.ONE))
+    stepper = Stepper(Layout.of(config, tiny.ONE))
     assert set(stepper.programs(17, 40)) <= set(stepper.programs(1, 40))
     assert list(stepper.programs(17, 16)) == []
 

@@ -8,7 +8,6 @@ import cut_run
 import jax
 import numpy as np
 import pytest
-import rig
 import tiny
 
 from repro.config import RunConfig
@@ -17,6 +16,7 @@ from repro.errors import UserError
 from repro.metrics import read_metrics
 from repro.resources import local_resources
 from repro.state import TrainState
+from repro.step import Stepper
 from repro.store import open_folder
 
 pytestmark = pytest.mark.compiles
@@ -27,16 +27,16 @@ ALONE = tiny.corpus_config(None)
 
 def poison(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     """Make one parameter of the last replica NaN before `step`."""
-    call = rig.SharingStepper.__call__
+    call = Stepper.__call__
 
-    def spoiled(self: rig.SharingStepper, state: TrainState, tokens: jax.Array) -> Any:
+    def spoiled(self: Stepper, state: TrainState, tokens: jax.Array) -> Any:
         if state.step + 1 == step:
             up = np.array(state.params["layers"]["up"])
             up[-1, 0, 0, 0] = np.nan
             state.params["layers"]["up"] = jax.device_put(up, state.params["layers"]["up"].sharding)
         return call(self, state, tokens)
 
-    monkeypatch.setattr(rig.SharingStepper, "__call__", spoiled)
+    monkeypatch.setattr(Stepper, "__call__", spoiled)
 
 
 def test_a_non_finite_outer_gradient_ends_the_run_with_the_name_of_the_fragment(

@@ -18,6 +18,7 @@ from repro.payload import fragment_bytes
 from repro.resources import Resources
 from repro.shapes import fragment_shapes, is_norm, parameter_shapes
 from repro.state import Layout
+from repro.step import Stepper
 
 pytestmark = pytest.mark.compiles
 
@@ -28,7 +29,7 @@ EMBED = (0, True)
 
 def moved(sync: SyncConfig | None, *actions: Action) -> list[hlo.Collective]:
     layout = Layout.of(tiny.run_config(sync, replicas=2, batch=8), tiny.SHARDED)
-    return hlo.collectives(rig.SharingStepper(layout).compile(actions).as_text(), MESH)
+    return hlo.collectives(Stepper(layout).compile(actions).as_text(), MESH)
 
 
 def between_replicas(found: list[hlo.Collective]) -> list[hlo.Collective]:
@@ -95,7 +96,7 @@ def test_a_late_mix_moves_nothing() -> None:
 def test_parameters_are_really_sharded() -> None:
     layout = Layout.of(tiny.run_config(tiny.synced(), batch=8), tiny.SHARDED)
     state = rig.begin(layout)
-    rig.SharingStepper(layout)(state, jax.device_put(rig.tokens(layout.config, 1)))
+    Stepper(layout)(state, jax.device_put(rig.tokens(layout.config, 1)))
     trees = (state.params, state.adam[1].mu, state.adam[1].nu)
     for tree in trees:
         for group, leaves in parameter_shapes(tiny.MODEL).items():
