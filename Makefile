@@ -92,10 +92,10 @@ accounts: $(RUN_ENV)  ## hours and bytes of Tables 1 and 7, memory of section 2.
 inconsistencies: $(RUN_ENV)  ## where the paper disagrees with itself, each with its calculation
 	@$(PY) -m repro build $@ --out $(OUT)
 
-compile-paper: $(TEST_ENV)  ## a night: every run of the paper compiled for TPU slices by the rule (EXPERIMENT=table5: only its runs)
-	@$(PY) -m repro compile $(or $(EXPERIMENT),all) --out $(OUT)
+compile-paper: $(TEST_ENV)  ## a night: every run of the paper compiled for TPU slices by the rule (EXPERIMENT, MISSING=1: what data/results lacks)
+	@$(PY) -m repro compile $(or $(EXPERIMENT),all) --out $(OUT) $(if $(MISSING),--missing)
 
-compiled: $(RUN_ENV)  ## the runs of Table 5 compiled for TPU slices: memory, bytes, overlap (from data/results)
+compiled: $(RUN_ENV)  ## runs of the paper compiled for TPU slices: memory, bytes, overlap (from data/results)
 	@$(PY) -m repro build $@ --out $(OUT)
 
 claims: $(RUN_ENV)  ## where each statement of the paper stands: calculated, and decided from the runs there are (SEEDS)

@@ -7,7 +7,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from repro.errors import UserError
 
@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--slices", type=int, help="slices, joined by the data-center network (default: one a replica)")
     add("--scale", default="paper", help="paper (default), mini or smoke")
     add("--run", action="append", metavar="ID", help="only runs whose id begins so (may be repeated)")
+    add("--missing", action="store_true", help="only runs that neither an earlier call nor data/results holds")
     add("--fsdp", type=int, help="chips that share one copy of the parameters (default: a replica's in a slice)")
     add("--microbatches", type=int, help="parts of a batch, one after the other (default: what fits)")
     add("--remat", choices=("none", "dots", "full"), help="what the backward pass recomputes (default: what fits)")
@@ -44,6 +45,8 @@ def main(args: argparse.Namespace) -> int:
     """
     planned = _planned(args)
     runs = _chosen(args, planned)
+    if args.missing:
+        runs = _missing(args, runs)
     placed = [_placement(args, run) for run in runs]
     if args.rule:
         print(_rule(runs, placed))
@@ -63,19 +66,45 @@ def _compile(
 
     pods = {(p.topology, p.slices): topology(p.topology, p.slices) for p in placed}
     known, results, found = Programs(args.cache / "compiled"), [], {}
-    where = f"-{args.slices}x{args.topology.replace(':', '-')}" if args.topology else ""
-    stem = args.out / f"compile-{args.experiment}{where}"
+    stem = _stem(args)
+    if args.missing:
+        found = _known(args)
     for run, place in zip(runs, placed, strict=True):
         print(f"compiling {run.run_id} for {place.slices} x {place.topology}", file=sys.stderr, flush=True)
         on = pods[place.topology, place.slices]
         results.append((run, place, compile_run(run.config, place, on, known)))
         new = as_json(results, {**commit(), "versions": versions()})
-        found = merged(read_json(stem.with_suffix(".json")), new, order)
+        found = merged(found or read_json(stem.with_suffix(".json")), new, order)
         shown = document(f"{args.experiment} at scale {args.scale}, compiled", found)
         write_json(stem.with_suffix(".json"), found)
         stem.with_suffix(".md").write_text(render.markdown(shown))
     print(json.dumps(found, indent=1) if args.json else render.text(shown))
     return 0 if all(compiled.fits for _, _, compiled in results) else 1
+
+
+def _stem(args: argparse.Namespace) -> Path:
+    """Of the files that a call leaves."""
+    where = f"-{args.slices}x{args.topology.replace(':', '-')}" if args.topology else ""
+    return args.out / f"compile-{args.experiment}{where}"
+
+
+def _known(args: argparse.Namespace) -> dict[str, Any]:
+    """What an earlier call left, else what is committed."""
+    from repro.archive import archive_path
+    from repro.compile_report import COMPILED
+    from repro.store import read_json
+
+    return read_json(_stem(args).with_suffix(".json")) or read_json(archive_path(COMPILED)) or {}
+
+
+def _missing(args: argparse.Namespace, runs: "tuple[PlannedRun, ...]") -> "tuple[PlannedRun, ...]":
+    if args.topology is not None:
+        raise UserError("--missing goes with the slices of the rule: what is committed was compiled for them.")
+    have = {run["run"] for run in _known(args).get("runs", ())}
+    left = tuple(run for run in runs if run.run_id not in have)
+    if not left:
+        raise UserError(f"all {len(runs)} runs of {args.experiment} are compiled: leave --missing out to do it again.")
+    return left
 
 
 def _rule(runs: "tuple[PlannedRun, ...]", placed: "list[Placement]") -> str:

@@ -10,6 +10,7 @@ from repro.placement import GIB, Placement, chip, days
 from repro.plan import BYTE_UNITS, short
 
 Json = Mapping[str, Any]
+COMPILED = "compiled"  # data/results/compiled.json
 
 NOTES = (
     "Memory is that of one chip: arguments (parameters, both moments of Adam, outer state, tokens), temporaries "
