@@ -35,7 +35,9 @@ def ask(args: argparse.Namespace) -> Question:
     if how.sends == "fragments":
         how = replace(how, pattern=args.pattern)
     if args.tau is None and how.delay >= args.every:
-        raise UserError(f"--every {args.every} leaves no room for the method's τ = {how.delay}: add --tau 0.")
+        raise UserError(
+            f"--every {args.every} leaves no room for the method's τ = {how.delay}: give more steps than τ, or --tau 0."
+        )
     usual = "all-gather" if how.bits < BASELINE_BITS else "ring"
     times = tuple(args.step_time)
     return Question(
