@@ -9,7 +9,7 @@ import difflib
 import importlib
 import itertools
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -189,10 +189,15 @@ def _order(name: str) -> tuple[int, int, str]:
     return {"table": 0, "figure": 1}.get(kind, 2), int(number or 0), name
 
 
+def check_known(kind: str, name: str, known: Sequence[str]) -> None:
+    """UserError with the nearest name, or all of them, when `name` is none of the known ones."""
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(known)}."
+        raise UserError(f"unknown {kind} {name!r}: {hint}")
+
+
 def load(name: str) -> Experiment:
     """The EXPERIMENT of `experiments/<name>.py`; UserError with the nearest name when there is none."""
-    if name not in names():
-        near = difflib.get_close_matches(name, names(), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names())}."
-        raise UserError(f"unknown experiment {name!r}: {hint}")
+    check_known("experiment", name, names())
     return importlib.import_module(f"experiments.{name}").EXPERIMENT

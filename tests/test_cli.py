@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
         (["collect", "table5", "--root", "/nowhere"], "no folder /nowhere"),
         (["status", "--root", "/nowhere"], "no folder /nowhere"),
         (["compile", "table5", "--rule", "--microbatches", "0"], "microbatches=0"),
-        (["compile", "table5", "--rule", "--run", "35m", "--microbatches", "3"], "microbatches=3 of 32 sequences"),
+        (["compile", "table5", "--rule", "--run", "35m", "--microbatches", "3"], "microbatches=3 of 16 sequences"),
         (["diff", "x", "y"], "no run 'x'"),
     ],
 )

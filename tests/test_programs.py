@@ -144,9 +144,9 @@ def test_the_document_is_made_from_the_json() -> None:
     found = shown(fits=True)
     assert list(found["programs"]) == ["aaa", "bbb"]
     text = render.text(document("35M", found))
-    for words in ("jax 1, libtpu 2", "2 runs, 2 programs, 2 minutes", "1.05000", "28 of 30", "It fits as 2x1x4"):
+    for words in ("jax 1, libtpu 2", "2 runs, 2 programs, 2 minutes", "1.05000", "28 of 30", "It fits as 2x1x8"):
         assert words in text
-    assert "2x1x4, flash: inner step: 20.00 GiB" in text
+    assert "2x1x8, flash: inner step: 20.00 GiB" in text
 
 
 def test_a_run_that_nothing_fits_is_told() -> None:

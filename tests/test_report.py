@@ -72,6 +72,8 @@ def test_table2_is_derived(tmp_path: Path):
 def test_unknown_items_are_one_sentence(tmp_path: Path):
     with pytest.raises(UserError, match="did you mean 'table5'"):
         build("tabel5", "mini", 1, tmp_path, tmp_path / "build")
+    with pytest.raises(UserError, match="did you mean 'claims'"):
+        build("claim", "mini", 1, tmp_path, tmp_path / "build")
     assert not (tmp_path / "build").exists()
 
 
