@@ -14,7 +14,7 @@ from analysis.tables import Table
 from repro.evals import SHOWN
 
 Value = Callable[[Row], tuple[float, float | None] | None]  # (mean, error) of a row; None where there is nothing
-HOLLOW = "hollow: not a value of the paper's text"
+HOLLOW = "hollow: not in the paper's text"
 CROSS = "printed in a table of the paper"
 
 
