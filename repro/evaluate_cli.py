@@ -66,7 +66,7 @@ def evaluate(args: argparse.Namespace) -> int:
         code = evaluate_all(todo, args.root, args.cache, workers, batch=args.batch, source=args.source)
     if not jobs:
         runs = f"run of {' '.join(args.what)} at scale {args.scale}"
-        print(f"nothing to evaluate: no {runs} that has an evaluation is finished under {args.root}.")
+        print(f"nothing to evaluate: no finished {runs} under {args.root} has an evaluation.")
     for job in jobs if args.what[0] not in (*names(), "all") else ():
         print(result_path(RunFolder(args.root, job.run_id), job.spec.id(job.step)))
     return code

@@ -28,7 +28,7 @@ if [ -z "$uv" ] && "$venv/bin/python" -m pip install -q --disable-pip-version-ch
 fi
 echo "installing $pins into $venv (about a minute; with pip several)" >&2
 if [ -n "$uv" ]; then
-    "$uv" pip install -q -p "$venv/bin/python" -r "$pins"
+    "$uv" pip install -q -p "$venv/bin/python" --compile-bytecode -r "$pins"
 else
     "$venv/bin/python" -m pip install -q --disable-pip-version-check -r "$pins"
 fi
