@@ -92,7 +92,7 @@ accounts: $(RUN_ENV)  ## hours and bytes of Tables 1 and 7, memory of section 2.
 inconsistencies: $(RUN_ENV)  ## where the paper disagrees with itself, each with its calculation
 	@$(PY) -m repro build $@ --out $(OUT)
 
-compile-paper: $(TEST_ENV)  ## a night: every run of the paper compiled for TPU slices by the rule (EXPERIMENT, MISSING=1: what data/results lacks)
+compile-paper: $(TEST_ENV)  ## a night: every run compiled for TPU slices by the rule (EXPERIMENT; MISSING=1: what data/results lacks)
 	@$(PY) -m repro compile $(or $(EXPERIMENT),all) --out $(OUT) $(if $(MISSING),--missing)
 
 compiled: $(RUN_ENV)  ## runs of the paper compiled for TPU slices: memory, bytes, overlap (from data/results)

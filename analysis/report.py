@@ -18,8 +18,8 @@ from analysis.views import COLUMNS, csv_rows, document
 from repro import paper
 from repro.archive import archive_path, filled
 from repro.config import SCALES
-from repro.errors import UserError
-from repro.experiment import Experiment, check_known, expand, load, names, trained
+from repro.errors import UserError, check_known
+from repro.experiment import Experiment, expand, load, names, trained
 from repro.files import write_bytes
 from repro.plan import plan_text
 from repro.results import Result, collect
@@ -55,7 +55,7 @@ def build(
         from analysis.claims.board import build_claims  # the simulator, which no table of runs needs
 
         return build_claims(seeds, root, out, own=own)
-    check_known("item", name, (*names(), *COMPUTED, "claims", "all"))
+    check_known("unknown item", name, (*names(), *COMPUTED, "claims", "all"))
     experiment = load(name)
     if not isinstance(experiment, Experiment):
         return draw(name, out)

@@ -67,14 +67,13 @@ def _compile(
     pods = {(p.topology, p.slices): topology(p.topology, p.slices) for p in placed}
     known, results, found = Programs(args.cache / "compiled"), [], {}
     stem = _stem(args)
-    if args.missing:
-        found = _known(args)
+    earlier = _known(args) if args.missing else read_json(stem.with_suffix(".json"))
     for run, place in zip(runs, placed, strict=True):
         print(f"compiling {run.run_id} for {place.slices} x {place.topology}", file=sys.stderr, flush=True)
         on = pods[place.topology, place.slices]
         results.append((run, place, compile_run(run.config, place, on, known)))
         new = as_json(results, {**commit(), "versions": versions()})
-        found = merged(found or read_json(stem.with_suffix(".json")), new, order)
+        found = merged(earlier, new, order)
         shown = document(f"{args.experiment} at scale {args.scale}, compiled", found)
         write_json(stem.with_suffix(".json"), found)
         stem.with_suffix(".md").write_text(render.markdown(shown))

@@ -1,5 +1,16 @@
 """The one error a user is meant to see: a sentence, no traceback, exit code 2."""
 
+import difflib
+from collections.abc import Sequence
+
 
 class UserError(Exception):
     """Bad input. The message is one sentence with the offending value and what to do about it."""
+
+
+def check_known(unknown: str, name: str, known: Sequence[str]) -> None:
+    """UserError that begins with `unknown` and gives the nearest name, or all, when `name` isn't known."""
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(known)}."
+        raise UserError(f"{unknown} {name!r}: {hint}")

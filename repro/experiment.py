@@ -5,17 +5,16 @@ them to a scale, adds seeds and gives every run its id. Rows that share a config
 """
 
 import dataclasses
-import difflib
 import importlib
 import itertools
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import experiments
 from repro.config import RunConfig
-from repro.errors import UserError
+from repro.errors import UserError, check_known
 from repro.identity import run_id
 from repro.scales import at_scale
 
@@ -189,15 +188,7 @@ def _order(name: str) -> tuple[int, int, str]:
     return {"table": 0, "figure": 1}.get(kind, 2), int(number or 0), name
 
 
-def check_known(kind: str, name: str, known: Sequence[str]) -> None:
-    """UserError with the nearest name, or all of them, when `name` is none of the known ones."""
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(known)}."
-        raise UserError(f"unknown {kind} {name!r}: {hint}")
-
-
 def load(name: str) -> Experiment:
     """The EXPERIMENT of `experiments/<name>.py`; UserError with the nearest name when there is none."""
-    check_known("experiment", name, names())
+    check_known("unknown experiment", name, names())
     return importlib.import_module(f"experiments.{name}").EXPERIMENT

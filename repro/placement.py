@@ -17,7 +17,7 @@ GIB = 2**30
 MODEL_FLOPS_UTILISATION = 0.4  # of the chip's peak (§3.1 of the paper)
 DAYS = 3  # longest that a run may last, if a slice that divides its batch can do it
 DATA_PARALLEL_SLICES = 2  # as many as the paper's M, so that its gradients cross the same link
-FILL = 0.94  # of the memory that the compiler may give out: compiled, programs need up to 12 % more than estimated
+FILL = 0.94  # of the memory that the compiler may give out, by the estimate (how far it is off: docs/compile.md)
 SEQUENCE_PARTS = (1, 2, 4)
 # Two numbers fitted to the compiled programs of Table 5 (`compile` prints estimates beside sizes): arrays that a
 # layer keeps, in bfloat16 streams [B, S, d] (its norms keep float32), and bytes a logit with all of its gradient.
@@ -41,7 +41,14 @@ CHIPS = {
     "v5p": Chip(95, 93.1, 459e12),
     "v6e": Chip(32, 31.4, 918e12),
 }
-SLICES = ("v5e:2x4", "v5e:4x4", "v5e:4x8", "v5e:8x8", "v5e:8x16", "v5e:16x16")
+SLICES = (  # what xpk 1.16 offers, up to one pod: v5e has 2x2 too
+    "v5e:2x4",
+    "v5e:4x4",
+    "v5e:4x8",
+    "v5e:8x8",
+    "v5e:8x16",
+    "v5e:16x16",
+)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ EVERY = 7  # steps between checkpoints
 
 
 def run(config: RunConfig, resources: Resources, root: Path, tokens: Path, **options: Any) -> RunFolder:
-    """Train a run to its end, as the command line does, with quickly compiled programs."""
+    """Train a run to its end, as the command line does."""
     folder = open_folder(root, config)
     pace = Pace(checkpoint_every=EVERY, report_seconds=0.0)
     summary = train(

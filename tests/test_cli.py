@@ -33,6 +33,8 @@ ROOT = Path(__file__).parents[1]
         (["collect", "table5", "--root", "/nowhere"], "no folder /nowhere"),
         (["status", "--root", "/nowhere"], "no folder /nowhere"),
         (["compile", "table5", "--rule", "--microbatches", "0"], "microbatches=0"),
+        (["compile", "table5", "--missing"], "all 26 runs of table5 are compiled"),
+        (["compile", "table5", "--missing", "--topology", "v5e:4x4"], "--missing goes with the slices of the rule"),
         (["compile", "table5", "--rule", "--run", "35m", "--microbatches", "3"], "microbatches=3 of 16 sequences"),
         (["diff", "x", "y"], "no run 'x'"),
     ],

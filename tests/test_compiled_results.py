@@ -3,12 +3,14 @@
 import math
 import re
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
 from analysis.report import compiled
 from repro.account import rule_bits
 from repro.archive import archive_path
+from repro.cli import main
 from repro.compile_report import COMPILED
 from repro.experiment import expand, load, trained
 from repro.payload import FORMATS
@@ -69,3 +71,10 @@ def test_each_transfer_of_streaming_overlaps_and_an_inner_step_has_none():
 def test_it_is_shown():
     shown = compiled()
     assert f"{len(RUNS)} runs" in shown.lead[0] and shown.sections[0].title.startswith("Placement")
+
+
+def test_what_is_missing_is_chosen(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    """`--rule` shows what would be compiled."""
+    assert main(["compile", "all", "--missing", "--rule", "--out", str(tmp_path)]) == 0
+    shown = {line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]}
+    assert shown == PLANNED.keys() - RUNS.keys()

@@ -1,13 +1,12 @@
 """Where pods run: a user's own file, launch.toml, which no repository holds. No JAX."""
 
-import difflib
 import tomllib
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_type_hints
 
-from repro.errors import UserError
+from repro.errors import UserError, check_known
 
 EXAMPLE = """\
 project = "my-project"                                  # of Google Cloud
@@ -76,10 +75,7 @@ def read_settings(path: Path, flags: dict[str, Any]) -> Settings:
     found = _read(path)
     known = [field.name for field in fields(Settings)]
     for name in found:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it is one of {', '.join(known)}."
-            raise UserError(f"{path}: unknown setting {name!r}: {hint}")
+        check_known(f"{path}: unknown setting", name, known)
     given = {**found, **flags}
     missing = [f.name for f in fields(Settings) if f.default is MISSING and f.name not in given]
     if missing:
