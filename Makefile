@@ -14,6 +14,8 @@ NOTEBOOK_ENV := $(VENV)/.notebook-$(call digest,notebook)
 XPK_VENV := .venv-xpk
 XPK_ENV := $(XPK_VENV)/.xpk-$(call digest,xpk)
 WHERE := --scale $(SCALE) --seeds $(SEEDS) --root $(ROOT)
+# Of what is only shown: as many seeds as there are, unless SEEDS says how many.
+SHOWN := --scale $(SCALE) $(if $(filter-out file,$(origin SEEDS)),--seeds $(SEEDS)) --root $(ROOT) --out $(OUT)
 EVALUATION := $(if $(EVAL),--eval $(EVAL))
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -24,7 +26,7 @@ DRAWN := figure1 figure2 figure3 figure4 figure7 figure9 figure14 figure15 figur
 .PHONY: $(SCORED) $(TRAINED) $(DRAWN)
 
 .DEFAULT_GOAL := help
-.PHONY: help env paper paper-plan report notebooks compile-paper table5 table2 table4 figures-simulated accounts inconsistencies compiled claims tuning test test-fast test-slow test-launch torture lint bench clean
+.PHONY: help env paper paper-plan report notebooks compile-paper table5 table2 table4 figures-simulated accounts inconsistencies compiled claims tuning test test-fast smoke test-slow test-launch torture lint bench clean
 
 help:  ## this list
 	@sed -nE 's/^([a-z0-9%-]+):.*## (.*)$$/  \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -49,14 +51,14 @@ table5:  ## Table 5 and Figure 5 in miniature: train, evaluate, show (SCALE, SEE
 paper: $(RUN_ENV)  ## the whole paper: train what is missing, one seed first, evaluate, show (SCALE, SEEDS)
 	@$(PY) -m repro run all $(WHERE)
 	@$(PY) -m repro evaluate all $(WHERE) $(EVALUATION)
-	@$(PY) -m repro build all $(WHERE) --out $(OUT) $(EVALUATION)
-	@$(PY) -m repro report $(WHERE) --out $(OUT) $(EVALUATION)
+	@$(PY) -m repro build all $(SHOWN) $(EVALUATION)
+	@$(PY) -m repro report $(SHOWN) $(EVALUATION)
 
 paper-plan: $(RUN_ENV)  ## what the whole paper costs: runs, tokens, FLOPs, bytes, chip-hours (SCALE, SEEDS)
 	@$(PY) -m repro plan all --scale $(SCALE) --seeds $(SEEDS)
 
 report: $(RUN_ENV)  ## one page of everything from the runs there are: build/report.html (SCALE, SEEDS: as many as there are)
-	@$(PY) -m repro report --scale $(SCALE) $(if $(filter-out file,$(origin SEEDS)),--seeds $(SEEDS)) --root $(ROOT) --out $(OUT) $(EVALUATION)
+	@$(PY) -m repro report $(SHOWN) $(EVALUATION)
 
 notebooks: $(NOTEBOOK_ENV)  ## the notebooks of analysis/notebooks in a browser: one cell to change for your own runs
 	@PYTHONPATH=$(CURDIR) $(VENV)/bin/jupyter lab --notebook-dir analysis/notebooks
@@ -98,8 +100,8 @@ compile-paper: $(TEST_ENV)  ## a night: every run compiled for TPU slices by the
 compiled: $(RUN_ENV)  ## runs of the paper compiled for TPU slices: memory, bytes, overlap (from data/results)
 	@$(PY) -m repro build $@ --out $(OUT)
 
-claims: $(RUN_ENV)  ## where each statement of the paper stands: calculated, and decided from the runs there are (SEEDS)
-	@$(PY) -m repro build $@ $(WHERE) --out $(OUT)
+claims: $(RUN_ENV)  ## where each statement of the paper stands: calculated, and decided from the runs there are (SEEDS: as many as there are)
+	@$(PY) -m repro build $@ $(SHOWN)
 
 %-plan: $(RUN_ENV)  ## the runs of an experiment without running them (SCALE, SEEDS)
 	@$(PY) -m repro plan $* --scale $(SCALE) --seeds $(SEEDS)
@@ -122,6 +124,11 @@ test: $(TEST_ENV)  ## all tests but the slow ones, and the linters
 
 test-fast: $(TEST_ENV)  ## the tests without compiled programs
 	@$(PY) -m pytest -n 2 --dist worksteal -m "not slow and not compiles"
+
+smoke: $(TEST_ENV)  ## make paper SCALE=smoke, and whether every function of analysis was called
+	@rm -rf $(OUT)/coverage; mkdir -p $(OUT)/coverage
+	@COVERAGE_FILE=$(OUT)/coverage/data $(MAKE) -s paper SCALE=smoke PY="$(PY) -m coverage run --parallel-mode --source analysis"
+	@PYTHONPATH=. $(PY) tests/touched.py --root $(ROOT) --data $(OUT)/coverage/data
 
 test-slow: $(TEST_ENV)  ## the larger drawn grids and long kills
 	@$(PY) -m pytest -n 2 --dist worksteal -m slow

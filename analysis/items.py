@@ -7,6 +7,7 @@ each item, statements from the scoreboard.
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,13 +18,10 @@ from analysis.claims.evidence import gather
 from analysis.claims.listed import Statement, statements
 from analysis.render import Document, Grid, Notes
 from analysis.views import document
-from repro.archive import archive_path, filled
-from repro.archive import load as load_archive
+from repro.archive import archive_path, filled, seeds_there
 from repro.errors import UserError
 from repro.experiment import Experiment, expand, in_order, left_out, load
-from repro.files import names as listed
 from repro.results import Result, collect
-from repro.store import read_json
 
 BESIDE = ("accounts", "inconsistencies", "compiled")  # calculated, and no table or figure of the paper
 PICTURE = ("png",)  # the form that a page holds
@@ -35,10 +33,15 @@ class Source:
     """Where the numbers of a page come from; without `own` the collected results stand in for runs not under `root`."""
 
     scale: str
-    seeds: int
+    seeds: int | None  # None: as many as there are
     root: Path
     eval_set: str | None = None
     own: bool = False
+
+    @cached_property
+    def count(self) -> int:
+        """Seeds of the trained items."""
+        return seeds_there(self.scale, self.root, self.own) if self.seeds is None else self.seeds
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ def results(wanted: Iterable[str], source: Source) -> dict[str, tuple[Result, ..
     for name in wanted:
         experiment = None if name in BESIDE else load(name)
         if isinstance(experiment, Experiment) and not experiment.derived:
-            runs = expand(experiment, source.scale, source.seeds)
+            runs = expand(experiment, source.scale, source.count)
             found[name] = collect(runs, source.root, source.eval_set, syncs=experiment.syncs)
     if source.own:
         return found
@@ -132,17 +135,6 @@ def section(name: str, shown: Sequence[Document], decisions: Iterable[Decision],
     return parts
 
 
-def seeds_there(scale: str, root: Path, own: bool = False) -> int:
-    """How many seeds the results of a scale have: one more than the greatest found, at least 1."""
-    configs: list[Any] = [
-        read_json(root / name / "config.json") for name in listed(root) if name.startswith(f"{scale}-")
-    ]
-    path = archive_path(scale)
-    if not own and path.exists():
-        configs += [record["config"] for record in load_archive(path).values()]
-    return 1 + max((int(config["seed"]) for config in configs if config), default=0)
-
-
 def shown(name: str, root: str | Path | None = None, seeds: int | None = None, scale: str = "mini") -> Shown:
     """An item for a notebook: from the runs under `root`, the collected results standing in for what isn't there.
 
@@ -181,7 +173,7 @@ def _source(root: str | Path | None, seeds: int | None, scale: str, empty: Path)
             f"root={str(root)!r} is no folder: name the one with your runs, or None for the collected ones."
         )
     place = empty if root is None else Path(root)
-    return Source(scale, seeds_there(scale, place) if seeds is None else seeds, place)
+    return Source(scale, seeds, place)
 
 
 def _simulated(name: str, spec: Any, out: Path) -> Document:

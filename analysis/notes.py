@@ -79,7 +79,7 @@ def _sources(table: Table) -> Iterator[str]:
         places = dict.fromkeys(cell.where for cell in table.cells)
         item = table.experiment.printed or table.experiment.name
         yield f"The paper's: data/paper/{item}.csv ({'; '.join(places)}), in the characters printed."
-    yield from _disagreements(table)
+    yield from _rounds_beside(table)
     collected = sum(result.archived for result in table.results)
     if collected:
         yield f"{collected} of {len(table.results)} results are the collected ones of data/results/{table.scale}.json."
@@ -95,9 +95,9 @@ def _sources(table: Table) -> Iterator[str]:
             yield f"{result.run.run_id}: {result.state}."
 
 
-def _disagreements(table: Table) -> Iterator[str]:
+def _rounds_beside(table: Table) -> Iterator[str]:
     """Why a miniature may disagree: how many rounds it has where the paper has many more."""
-    if table.scale == "paper" or all(decided.verdict != "disagrees" for decided in table.claims):
+    if table.scale == "paper" or not table.claims:
         return
     ours, paper = _rounds(table.results), _rounds(Result(run) for run in expand(table.experiment, "paper"))
     yield (

@@ -40,9 +40,8 @@ def build_page(
     """
     if scale not in SCALES:
         raise UserError(f"scale={scale!r}: choose one of {', '.join(SCALES)}.")
-    count = items.seeds_there(scale, root, own) if seeds is None else seeds
     path = out / "report.html"
-    write_bytes(path, page(Source(scale, count, root, eval_set, own), out).encode())
+    write_bytes(path, page(Source(scale, seeds, root, eval_set, own), out).encode())
     return path
 
 
@@ -81,7 +80,7 @@ def _told(source: Source, found: Mapping[str, Sequence[Result]]) -> str:
     done = [result for result in runs.values() if result.state == "done"]
     collected = sum(result.archived for result in done)
     dirty = sum(result.dirty for result in done)
-    seeds = f"{source.seeds} seed{'' if source.seeds == 1 else 's'}"
+    seeds = f"{source.count} seed{'' if source.count == 1 else 's'}"
     told = (
         f"arXiv 2501.18512. Trained items at scale {source.scale}, {seeds}: "
         f"{len(done)} of {len(runs)} runs are finished, {collected} of them taken from the collected results"

@@ -35,11 +35,12 @@ FIGURES = {  # experiment -> the function that draws its runs, and its module
 
 
 def build(
-    name: str, scale: str, seeds: int, root: Path, out: Path, eval_set: str | None = None, *, own: bool = True
+    name: str, scale: str, seeds: int | None, root: Path, out: Path, eval_set: str | None = None, *, own: bool = True
 ) -> str:
     """Write everything of an item under `out`; the text to print. UserError for an unknown item.
 
-    Without `own`, runs that aren't finished under `root` are filled from the collected results.
+    `seeds` None: one, and of the statements as many as there are. Without `own`, runs that aren't finished under `root`
+    are filled from the collected results.
     """
     if scale not in SCALES:
         raise UserError(f"scale={scale!r}: choose one of {', '.join(SCALES)}.")
@@ -55,6 +56,7 @@ def build(
         from analysis.claims.board import build_claims  # the simulator, which no table of runs needs
 
         return build_claims(seeds, root, out, own=own)
+    seeds = 1 if seeds is None else seeds
     check_known("unknown item", name, (*names(), *COMPUTED, "claims", "all"))
     experiment = load(name)
     if not isinstance(experiment, Experiment):

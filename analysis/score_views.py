@@ -62,7 +62,7 @@ def judged(row: Row, column: str) -> str:
 
 def _tolerance(row: Row, score: Score) -> float | str:
     """2 √2 standard errors, in percent: the paper's run and ours each answer questions drawn like these."""
-    if row.results[0].run.config.scale != "paper" or score.partial or score.standard_error is None:
+    if score.partial or row.results[0].run.config.scale != "paper" or score.standard_error is None:
         return ""
     return 100 * 2 * 2**0.5 * score.standard_error
 

@@ -15,7 +15,7 @@ from repro.config import RunConfig
 from repro.errors import UserError
 from repro.evals import choose
 from repro.experiment import PlannedRun
-from repro.files import write_bytes
+from repro.files import names, write_bytes
 from repro.identity import config_text, from_json, run_id
 from repro.results import Result
 from repro.store import read_json
@@ -153,9 +153,20 @@ def filled(results: Iterable[Result], path: Path, eval_set: str | None = None) -
     )
 
 
+def seeds_there(scale: str, root: Path, own: bool = False) -> int:
+    """How many seeds the results of a scale have: one more than the greatest found, at least 1."""
+    configs: list[Any] = [
+        read_json(root / name / "config.json") for name in names(root) if name.startswith(f"{scale}-")
+    ]
+    path = archive_path(scale)
+    if not own and path.exists():
+        configs += [record["config"] for record in load(path).values()]
+    return 1 + max((int(config["seed"]) for config in configs if config), default=0)
+
+
 def _stored(run: PlannedRun, record: Record, eval_set: str | None) -> Result:
     spec = choose(run.config, eval_set, parameters=run.parameters)
-    evaluation = record["evaluations"].get(spec.id(int(record["summary"]["steps"]))) if spec else None
+    evaluation = record["evaluations"].get(spec.id(int(record["summary"]["steps"])))
     columns = record["syncs"]
     rows = tuple(dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
     provenance = {"attempts": [record["made"]]}

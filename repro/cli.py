@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.errors import UserError
+from repro.evals import SETS
 from repro.files import place
 
 EXIT_USER_ERROR, EXIT_INTERRUPTED = 2, 42
@@ -156,10 +157,10 @@ def _add_compile(commands: "argparse._SubParsersAction") -> None:
     _add(commands, "compile", compile_cli.main, text, compile_cli.add_arguments)
 
 
-def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
+def _experiment_arguments(parser: argparse.ArgumentParser, seeds: str = "default 1") -> None:
     parser.add_argument("experiment", help="a module of experiments/, such as table5, or all")
     parser.add_argument("--scale", default="mini", help="paper, mini (default) or smoke")
-    parser.add_argument("--seeds", type=int, default=1, help="seeds 0 .. N-1 (default 1)")
+    parser.add_argument("--seeds", type=int, default=1, help=f"seeds 0 .. N-1 ({seeds})")
     parser.add_argument("--json", action="store_true", help="for scripts")
 
 
@@ -171,19 +172,20 @@ def _places(parser: argparse.ArgumentParser) -> None:
 def _collect_arguments(parser: argparse.ArgumentParser) -> None:
     _experiment_arguments(parser)
     _places(parser)
-    parser.add_argument("--eval", choices=("full", "part"), help="whose scores (default: the scale's set)")
+    parser.add_argument("--eval", choices=sorted(SETS), help="whose scores (default: the scale's set)")
     parser.add_argument("--to", type=Path, help="another folder than data/results")
 
 
 def _build_arguments(parser: argparse.ArgumentParser) -> None:
-    _experiment_arguments(parser)
+    _experiment_arguments(parser, "default 1; of claims as many as there are")
+    parser.set_defaults(seeds=None)
     _places(parser)
     _shown_arguments(parser)
 
 
 def _shown_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("build"), help="where tables and figures go")
-    parser.add_argument("--eval", choices=("full", "part"), help="which evaluation to show (default: the scale's)")
+    parser.add_argument("--eval", choices=sorted(SETS), help="which evaluation to show (default: the scale's)")
     parser.add_argument("--own", action="store_true", help="only runs under --root, none of data/results")
 
 

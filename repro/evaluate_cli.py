@@ -24,7 +24,9 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="+", help="an experiment such as table5, or run ids, or their beginnings")
     parser.add_argument("--scale", default="mini", help="of an experiment: paper, mini (default) or smoke")
     parser.add_argument("--seeds", type=int, default=1, help="of an experiment: seeds 0 .. N-1 (default 1)")
-    parser.add_argument("--eval", choices=sorted(SETS), help="full: whole sets (default at paper scale); part: at mini")
+    parser.add_argument(
+        "--eval", choices=sorted(SETS), help="full: whole sets (default at paper scale); part: at mini; few: at smoke"
+    )
     parser.add_argument("--tasks", type=_words, default=(), help=f"instead of a set: some of {','.join(TASKS)}")
     parser.add_argument("--limit", type=int, help="the first N questions of each task; never compared with anything")
     parser.add_argument("--step", type=int, help="a checkpoint's step (default: the end of the run)")
@@ -66,7 +68,7 @@ def evaluate(args: argparse.Namespace) -> int:
         code = evaluate_all(todo, args.root, args.cache, workers, batch=args.batch, source=args.source)
     if not jobs:
         runs = f"run of {' '.join(args.what)} at scale {args.scale}"
-        print(f"nothing to evaluate: no finished {runs} under {args.root} has an evaluation.")
+        print(f"nothing to evaluate: no finished {runs} under {args.root}.")
     for job in jobs if args.what[0] not in (*names(), "all") else ():
         print(result_path(RunFolder(args.root, job.run_id), job.spec.id(job.step)))
     return code
@@ -86,10 +88,7 @@ def _jobs(args: argparse.Namespace) -> Iterable[Job]:
             step = _step(folder, args.step)
             if step is None:
                 raise UserError(f"{folder.run_id} is not finished: give one of its checkpoints with --step.")
-            job = _job(folder, config, step, args)
-            if job is None:
-                raise UserError(f"scale {config.scale} has no evaluation of its own: give --eval or --tasks.")
-            yield job
+            yield _job(folder, config, step, args)
 
 
 def _experiment_jobs(name: str, args: argparse.Namespace) -> Iterable[Job]:
@@ -99,8 +98,8 @@ def _experiment_jobs(name: str, args: argparse.Namespace) -> Iterable[Job]:
         step = _step(folder, args.step)
         if step is None:
             missing += 1
-        elif (job := _job(folder, run.config, step, args, run.parameters)) is not None:
-            yield job
+        else:
+            yield _job(folder, run.config, step, args, run.parameters)
     if missing:
         print(f"{missing} run{'' if missing == 1 else 's'} of {name} not finished: left out.")
 
@@ -115,10 +114,10 @@ def _step(folder: RunFolder, asked: int | None) -> int | None:
 
 def _job(
     folder: RunFolder, config: RunConfig, step: int, args: argparse.Namespace, parameters: str | None = None
-) -> Job | None:
+) -> Job:
     which = args.parameters or parameters
     spec = choose(config, args.eval, tasks=args.tasks, limit=args.limit, parameters=which)
-    return None if spec is None else Job(folder.run_id, config, spec, step)
+    return Job(folder.run_id, config, spec, step)
 
 
 def lm_eval(args: argparse.Namespace) -> int:

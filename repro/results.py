@@ -70,7 +70,8 @@ def _read(run: PlannedRun, folder: RunFolder, eval_set: str | None, syncs: bool)
             f"{folder.path}/summary.json is that of {summary.get('run_id')!r}: delete that folder, run again."
         )
     evaluation = None
-    if summary is not None and (spec := choose(run.config, eval_set, parameters=run.parameters)) is not None:
+    if summary is not None:
+        spec = choose(run.config, eval_set, parameters=run.parameters)
         evaluation = read_result(folder, spec, int(summary["steps"]))
     logged = _syncs(folder) if syncs and summary is not None and run.config.sync else ()
     return Result(run, summary, folder.provenance(), folder.failure(), evaluation, logged)

@@ -8,6 +8,7 @@ here knows of tasks, texts or files.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -25,6 +26,7 @@ from repro.resources import Resources
 SHORTEST = 32  # tokens: shorter rows are padded to this
 BLOCK_TOKENS = {"cpu": 1024}  # a device's block of rows; on a CPU more would leave its caches
 OTHER_BLOCK_TOKENS = 8192
+PROGRAMS_KEPT = 4  # models of one process
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Scorer:
         self._mesh = mesh or make_mesh(Resources(data=jax.local_device_count()), jax.local_devices())
         self._params = jax.device_put(params, tree_shardings(self._mesh, params))
         self._rows = NamedSharding(self._mesh, PartitionSpec(None, (REPLICA, DATA, *FSDP)))
-        self._score = jax.jit(lambda *args: _score(*args, model=model, unroll=unroll), out_shardings=self._rows)
+        self._score = _program(model, unroll, self._rows)
 
     def score(
         self, requests: list[Request], save: Save = lambda *_: None, skip: np.ndarray | None = None
@@ -152,6 +154,12 @@ def _cut(request: Request, longest: int) -> Request:
     """The last positions that the model has; the first token of a row is never predicted."""
     tokens = request.tokens[-(longest + 1) :]
     return Request(tokens, min(request.scored, len(tokens) - 1))
+
+
+@lru_cache(maxsize=PROGRAMS_KEPT)
+def _program(model: ModelConfig, unroll: bool, rows: NamedSharding) -> Callable[..., tuple[jax.Array, jax.Array]]:
+    """`_score` compiled; evaluations of one process that differ in the parameters alone share it."""
+    return jax.jit(partial(_score, model=model, unroll=unroll), out_shardings=rows)
 
 
 def _score(

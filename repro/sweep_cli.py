@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.claims import LEASE_S
+from repro.evals import SETS
 from repro.experiment import PlannedRun
 from repro.files import place
 
@@ -19,7 +20,7 @@ EXIT_BUG, EXIT_USER_ERROR, EXIT_INTERRUPTED = 1, 2, 42
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Options of `run`, beside those that say which runs."""
     parser.add_argument("--workers", type=int, default=None, help="runs side by side (default one a core)")
-    parser.add_argument("--eval", choices=("full", "part"), help="what will be evaluated: only checked here")
+    parser.add_argument("--eval", choices=sorted(SETS), help="what will be evaluated: only checked here")
     parser.add_argument("--retry-failed", action="store_true", help="try again what failed before")
     text = f"without a sign of another worker, seconds until its run is taken over (default {LEASE_S:g})"
     parser.add_argument("--takeover-after", type=float, default=LEASE_S, metavar="SECONDS", help=text)

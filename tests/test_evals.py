@@ -15,15 +15,15 @@ MINI = replace(tiny.run_config(tiny.synced()), scale="mini")
 
 def test_ids_name_set_and_parameters_and_cover_all_that_changes_a_score(monkeypatch: pytest.MonkeyPatch):
     spec = choose(MINI)
-    assert spec is not None and spec.id(8).startswith("part-outer-")
+    assert spec.id(8).startswith("part-outer-")
     seen = {spec.id(8)}
     others = [
         spec.id(9),
         replace(spec, parameters="first").id(8),
         replace(spec, asked=spec.asked[:2]).id(8),
         replace(spec, asked=(replace(spec.asked[0], seed=1), *spec.asked[1:])).id(8),
-        choose(MINI, "full").id(8),  # pyright: ignore[reportOptionalMemberAccess]
-        choose(MINI, limit=9).id(8),  # pyright: ignore[reportOptionalMemberAccess]
+        choose(MINI, "full").id(8),
+        choose(MINI, limit=9).id(8),
     ]
     monkeypatch.setitem(TASKS, "piqa", replace(TASKS["piqa"], version="2.0"))
     others.append(spec.id(8))
@@ -47,7 +47,9 @@ def test_whole_sets_and_limits():
 
 
 def test_the_scale_chooses_and_data_parallel_has_only_its_own_parameters():
-    assert choose(replace(MINI, scale="smoke")) is None
+    smoke = choose(replace(MINI, scale="smoke"))
+    assert smoke.name == "few" and [a.task for a in smoke.asked] == [a.task for a in SETS["full"]]
+    assert {a.count for a in smoke.asked} == {8}
     paper, alone = replace(MINI, scale="paper"), replace(tiny.run_config(None, replicas=1), scale="mini")
     assert (spec := choose(paper)) and (spec.name, spec.asked) == ("full", SETS["full"])
     assert (spec := choose(alone, parameters="average")) and spec.parameters == "outer"
@@ -57,7 +59,7 @@ def test_the_scale_chooses_and_data_parallel_has_only_its_own_parameters():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"name": "half"}, "'half' is unknown: choose one of full, part"),
+        ({"name": "half"}, "'half' is unknown: choose one of full, part, few"),
         ({"tasks": ("boolq",)}, "'boolq' is unknown"),
         ({"limit": 0}, "limit=0"),
         ({"parameters": "inner"}, "'inner' are unknown: choose outer, first, average"),

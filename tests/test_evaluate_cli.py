@@ -24,17 +24,15 @@ ROOT = Path(__file__).parents[1]
         (["evaluate", "RUN", "--batch", "0"], "batch=0"),
         (["evaluate", "RUN", "--workers", "99"], "workers=99"),
         (["evaluate", "UNFINISHED"], "not finished: give one of its checkpoints with --step"),
-        (["evaluate", "SMOKE"], "scale smoke has no evaluation of its own"),
         (["export", "nothing"], "no run 'nothing'"),
         (["lm-eval", "nothing", "--tasks", "piqa"], "no run 'nothing'"),
     ],
 )
 def test_bad_input_is_one_sentence(words, said, capsys, tmp_path):
-    runs, smoke = planned(), planned("smoke")[0]
+    runs = planned()
     folder, unfinished = finish(runs[0], tmp_path), finish(runs[1], tmp_path)
     (unfinished.path / "summary.json").unlink()
-    finish(smoke, tmp_path)
-    names = {"RUN": folder.run_id, "UNFINISHED": unfinished.run_id, "SMOKE": smoke.run_id}
+    names = {"RUN": folder.run_id, "UNFINISHED": unfinished.run_id}
     words = [names.get(word, word) for word in words]
     assert main([words[0], "--root", str(tmp_path), "--cache", str(tmp_path / "cache"), *words[1:]]) == 2
     out, err = capsys.readouterr()

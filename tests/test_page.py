@@ -9,8 +9,9 @@ import pytest
 from fabricated import finish_all
 
 from analysis import items, page, report
-from analysis.items import BESIDE, Source, seeds_there, shown
+from analysis.items import BESIDE, Source, shown
 from analysis.render import Document, Grid, Notes, body
+from repro.archive import seeds_there
 from repro.errors import UserError
 from repro.experiment import in_order, names
 

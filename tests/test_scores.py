@@ -91,7 +91,6 @@ def keep(run: PlannedRun, root: Path, shares: dict[str, float]) -> None:
     """Leave an evaluation with these shares right, acc a fifth below them, of whatever the scale asks."""
     config: RunConfig = run.config
     spec = choose(config)
-    assert spec is not None
     result: dict[str, Any] = {"run_id": run.run_id, "step": config.steps, "parameters": spec.parameters, "scores": []}
     for asked in spec.asked:
         task = TASKS[asked.task]

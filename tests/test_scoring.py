@@ -124,3 +124,14 @@ def test_two_processes_with_unlike_shares_give_the_answers_of_one(tmp_path: Path
     values, greedy = Scorer(unigram.MODEL, unigram.params()).score(unigram.some_requests(7, 256))
     np.testing.assert_allclose(first["values"], values, rtol=1e-6)
     assert first["greedy"] == greedy.tolist()
+
+
+def test_models_of_one_shape_share_a_program_and_nothing_else():
+    """Evaluations that follow one another in a process compile once."""
+    requests = unigram.some_requests(3, MODEL.vocab, longest=12)
+    one, zero = scored(), Scorer(MODEL, jax.tree.map(np.zeros_like, PARAMS), mesh=scored()._mesh)
+    assert one._score is zero._score
+    values, _ = zero.score(requests)
+    counts = [min(r.scored, min(len(r.tokens), MODEL.seq_len + 1) - 1) for r in requests]
+    np.testing.assert_allclose(values, -np.log(MODEL.vocab) * np.array(counts), rtol=1e-6)
+    assert not np.allclose(one.score(requests)[0], values)

@@ -262,6 +262,9 @@ def test_collected_results_fill_what_is_not_there(tmp_path: Path):
     assert not any(r.summary for results in own.mini.results.values() for r in results)
     assert any(r.archived for r in filled.mini.results["table5"])
     assert all(r.run.paper_row for results in filled.mini.results.values() for r in results)
+    every = gather(None, tmp_path, own=False)
+    assert {r.run.config.seed for r in every.mini.results["table5"]} == {0, 1, 2}
+    assert {r.run.config.seed for r in every.paper.results["table5"]} == {0}
 
 
 HEAD = "id,statement,place,by,tolerance\n"

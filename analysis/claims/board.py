@@ -97,8 +97,11 @@ def csv_text(decisions: tuple[Decision, ...]) -> str:
     return lines.getvalue()
 
 
-def build_claims(seeds: int, root: Path, out: Path, *, own: bool = True) -> str:
-    """Write claims.{md,csv,html,txt} under `out` from the run folders under `root`; the text to print."""
+def build_claims(seeds: int | None, root: Path, out: Path, *, own: bool = True) -> str:
+    """Write claims.{md,csv,html,txt} under `out` from the run folders under `root`; the text to print.
+
+    `seeds` None takes as many as there are.
+    """
     decisions = decide_all(gather(seeds, root, own=own))
     full, terminal = document(decisions), render.text(document(decisions, terminal=True))
     files = {".md": render.markdown(full), ".html": render.page(full), ".csv": csv_text(decisions)}

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from analysis.claims.listed import statements
-from repro.archive import archive_path, filled
+from repro.archive import archive_path, filled, seeds_there
 from repro.experiment import PlannedRun, expand, load
 from repro.paper import paired_differences
 from repro.results import Result, collect
@@ -113,8 +113,8 @@ class Evidence:
     mini: View
 
 
-def gather(seeds: int, root: Path, *, own: bool = True) -> Evidence:
-    """From the run folders under `root`, as planned with `seeds` seeds.
+def gather(seeds: int | None, root: Path, *, own: bool = True) -> Evidence:
+    """From the run folders under `root`, as planned with `seeds` seeds; None: as many as a scale's results have.
 
     Without `own`, runs that aren't finished there are filled from the collected results.
     """
@@ -126,7 +126,8 @@ def experiments() -> tuple[str, ...]:
     return tuple(sorted({name for statement in statements() for name in statement.experiments}))
 
 
-def _collected(scale: str, seeds: int, root: Path, own: bool) -> dict[str, tuple[Result, ...]]:
+def _collected(scale: str, seeds: int | None, root: Path, own: bool) -> dict[str, tuple[Result, ...]]:
+    seeds = seeds_there(scale, root, own) if seeds is None else seeds
     found: dict[str, tuple[Result, ...]] = {}
     for experiment in map(load, experiments()):
         found[experiment.name] = collect(expand(experiment, scale, seeds), root, syncs=experiment.syncs)

@@ -42,11 +42,6 @@ class Statement:
         """What the paper says of its tolerance, numbers filled in."""
         return _filled(self.tolerance, lambda cell: cell.text)
 
-    @property
-    def cells(self) -> tuple[Published, ...]:
-        """The published cells that the statement names."""
-        return tuple(cell(*match) for match in _REFERENCE.findall(self.template))
-
 
 @cache
 def statements() -> tuple[Statement, ...]:
