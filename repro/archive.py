@@ -49,6 +49,12 @@ def archive_path(scale: str, folder: Path = FOLDER) -> Path:
     return folder / f"{scale}.json"
 
 
+def records(scale: str) -> tuple[Record, ...]:
+    """All that is collected of a scale; none where nothing is."""
+    path = archive_path(scale)
+    return tuple(load(path).values()) if path.exists() else ()
+
+
 def save(results: Iterable[Result], path: Path) -> Collected:
     """Merge the finished results into the file; what it took, kept, missed and refused."""
     stored = load(path) if path.exists() else {}
@@ -158,9 +164,8 @@ def seeds_there(scale: str, root: Path, own: bool = False) -> int:
     configs: list[Any] = [
         read_json(root / name / "config.json") for name in names(root) if name.startswith(f"{scale}-")
     ]
-    path = archive_path(scale)
-    if not own and path.exists():
-        configs += [record["config"] for record in load(path).values()]
+    if not own:
+        configs += [record["config"] for record in records(scale)]
     return 1 + max((int(config["seed"]) for config in configs if config), default=0)
 
 

@@ -5,13 +5,14 @@ They run on the CPU unless JAX_PLATFORMS names an accelerator.
 
 import argparse
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from repro.config import RunConfig
 from repro.errors import UserError
 from repro.evals import BATCH, PARAMETERS, SETS, TASKS, choose, result_path
-from repro.evaluator import Job, evaluate_all, pending
+from repro.evaluator import Job, check_workers, evaluate_all, pending
 from repro.experiment import expand, load, names, trained
 from repro.files import place
 from repro.identity import from_json
@@ -65,6 +66,8 @@ def evaluate(args: argparse.Namespace) -> int:
     if todo:
         choose_platform()
         workers = default_workers() if args.workers is None else args.workers
+        check_workers(workers)
+        print(f"{_estimate(todo, workers)}.", file=sys.stderr)
         code = evaluate_all(todo, args.root, args.cache, workers, batch=args.batch, source=args.source)
     if not jobs:
         runs = f"run of {' '.join(args.what)} at scale {args.scale}"
@@ -72,6 +75,13 @@ def evaluate(args: argparse.Namespace) -> int:
     for job in jobs if args.what[0] not in (*names(), "all") else ():
         print(result_path(RunFolder(args.root, job.run_id), job.spec.id(job.step)))
     return code
+
+
+def _estimate(todo: tuple[Job, ...], workers: int) -> str:
+    from repro.archive import records
+    from repro.estimate import scoring_sentence
+
+    return scoring_sentence([(job.config, job.spec) for job in todo], records(todo[0].config.scale), workers)
 
 
 def _jobs(args: argparse.Namespace) -> Iterable[Job]:

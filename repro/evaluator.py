@@ -46,8 +46,7 @@ def evaluate_all(
 ) -> int:
     """Do every job; the greatest exit code of the workers. Questions are made first, once for all."""
     cores = sorted(os.sched_getaffinity(0))
-    if not 1 <= workers <= len(cores):
-        raise UserError(f"workers={workers}: this machine offers {len(cores)} cores, choose 1 to {len(cores)}.")
+    check_workers(workers)
     _make_questions(jobs, cache, source)
     workers = min(workers, len(jobs))
     order = [asdict(job.spec) | {"run_id": job.run_id, "step": job.step} for job in jobs]
@@ -71,6 +70,13 @@ def evaluate_all(
     if min(codes) < 0:
         print("repro: a worker was killed; run the same command to go on.", file=sys.stderr)
     return max(1 if code < 0 else code for code in codes)
+
+
+def check_workers(workers: int) -> None:
+    """UserError for more workers than cores, or none."""
+    cores = len(os.sched_getaffinity(0))
+    if not 1 <= workers <= cores:
+        raise UserError(f"workers={workers}: this machine offers {cores} cores, choose 1 to {cores}.")
 
 
 def _make_questions(jobs: tuple[Job, ...], cache: Path, source: str) -> None:

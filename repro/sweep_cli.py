@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.claims import LEASE_S
-from repro.evals import SETS
+from repro.evals import SETS, EvalSpec
 from repro.experiment import PlannedRun
 from repro.files import place
 
 if TYPE_CHECKING:
+    from repro.config import RunConfig
     from repro.sweep import Outcome
 
 EXIT_BUG, EXIT_USER_ERROR, EXIT_INTERRUPTED = 1, 2, 42
@@ -63,8 +64,8 @@ def _run(args: argparse.Namespace, runs: tuple[PlannedRun, ...], crashed: bool, 
 
 
 def _sweep(args: argparse.Namespace, runs: tuple[PlannedRun, ...]) -> "Outcome":
-    from repro.archive import archive_path, load
-    from repro.estimate import sentence
+    from repro.archive import records
+    from repro.estimate import scoring_sentence, sentence
     from repro.prepare import prepared
     from repro.progress import counted
     from repro.sweep import Crew, corpora, default_workers, sweep
@@ -73,9 +74,25 @@ def _sweep(args: argparse.Namespace, runs: tuple[PlannedRun, ...]) -> "Outcome":
     crew = Crew(args.root, args.cache, workers, args.takeover_after, args.retry_failed)
     for corpus, vocab in sorted(corpora(runs)):
         prepared(corpus, vocab, args.cache)
-    timed = load(archive_path(args.scale)).values() if archive_path(args.scale).exists() else ()
+    timed = records(args.scale)
     print(f"{counted(len(runs))} to train: {sentence(runs, timed, min(workers, len(runs)))}.", file=sys.stderr)
+    if asked := _unscored(args):
+        print(f"After it, `evaluate`: {scoring_sentence(asked, timed, workers)}.", file=sys.stderr)
     return sweep(runs, crew, title=f"{args.experiment} at scale {args.scale}")
+
+
+def _unscored(args: argparse.Namespace) -> "list[tuple[RunConfig, EvalSpec]]":
+    """What `evaluate` will have to do when all is trained, each evaluation once."""
+    from repro.evals import choose, read_result
+    from repro.experiment import expand, trained
+    from repro.store import RunFolder
+
+    found = {}
+    for run in (r for e in trained(args.experiment) if e.scored for r in expand(e, args.scale, args.seeds)):
+        spec, steps = choose(run.config, args.eval, parameters=run.parameters), run.config.steps
+        if read_result(RunFolder(args.root, run.run_id), spec, steps) is None:
+            found[run.run_id, spec.id(steps)] = run.config, spec
+    return list(found.values())
 
 
 def status(args: argparse.Namespace) -> int:

@@ -5,14 +5,20 @@ import math
 
 import pytest
 
-from repro.estimate import UNKNOWN, seconds_of, sentence
+from repro.estimate import UNKNOWN, scoring_sentence, seconds_of, sentence
+from repro.evals import choose
 from repro.experiment import PlannedRun, expand, load, unique
 from repro.identity import config_text
 
 
 def record(run: PlannedRun, seconds: float | None) -> dict:
     summary = {} if seconds is None else {"processor_seconds": seconds}
-    return {"config": json.loads(config_text(run.config)), "summary": summary}
+    return {"config": json.loads(config_text(run.config)), "summary": summary, "evaluations": {}}
+
+
+def scored(run: PlannedRun, seconds: float) -> dict:
+    spec = choose(run.config)
+    return record(run, None) | {"evaluations": {spec.id(1): {"name": spec.name, "seconds": seconds}}}
 
 
 RUN_OF_MANY_PROGRAMS = "α = 0.5 | τ = 20"
@@ -46,3 +52,16 @@ def test_without_times_nothing_is_claimed():
     assert seconds_of(RUNS, []) is None
     assert sentence(RUNS, [record(RUNS[0], None)], 2) == UNKNOWN
     assert sentence(RUNS[:1], [record(RUNS[0], 240.0)], 2).startswith("about 2 minutes of training on 2 free cores")
+
+
+def test_scoring_takes_what_models_of_that_size_took():
+    small, large = RUNS[0], RUNS[-1]
+    assert small.config.model.size != large.config.model.size
+    asked = [(run.config, choose(run.config)) for run in (small, large, large)]
+    records = [scored(small, 30.0), scored(large, 90.0), scored(large, 150.0)]
+    assert scoring_sentence(asked, records, 2) == "3 evaluations: about 3 minutes on 2 free cores, as timed before"
+    alone = scoring_sentence(asked[:1], records, 2)
+    assert alone == "1 evaluation: about 1 minute on 1 free core, as timed before"
+    # No other size of the same set: the median of any; another set is another thing.
+    assert "about 5 minutes on 1 free core," in scoring_sentence(asked, records[1:2], 1)
+    assert scoring_sentence([(small.config, choose(small.config, "full"))], records, 1).endswith("nobody has timed yet")
