@@ -12,7 +12,7 @@ from repro.fragments import Fragment
 from repro.schedule import events, replica_delays
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Action:
     """What one program does with one fragment; all of it static."""
 
@@ -51,7 +51,10 @@ class Involved:
 
 
 def involved(sync: SyncConfig, cut: tuple[Fragment, ...], replicas: int, step: int) -> tuple[Involved, ...]:
-    """The actions of the program of inner step `step`, ordered by fragment."""
+    """The actions of the program of inner step `step`: equal ones side by side, whichever fragments they are of.
+
+    Fragments of one kind take turns, so that in the order of fragments the same actions would come as several programs.
+    """
     now = events(sync, len(cut), replicas, step)
     parts = {p: k for p, k, _ in now.parts}
     named = sorted({*now.sends, *parts, *now.syncs, *now.applies, *(p for p, _ in now.mixes)})
@@ -71,4 +74,4 @@ def involved(sync: SyncConfig, cut: tuple[Fragment, ...], replicas: int, step: i
         part = parts.get(p, 0)
         taken = step - 1 - part if p in parts else step
         found.append(Involved(p, action, part, taken, keep_M))
-    return tuple(found)
+    return tuple(sorted(found, key=lambda item: (item.action, item.fragment)))

@@ -112,7 +112,7 @@ class Stepper:
             if item.action.keeps_flight:
                 state.flight[p] = {"codes": out["codes"], "inbox": out["inbox"]}
         state.step = step
-        return loss_M, applied
+        return loss_M, dict(sorted(applied.items()))
 
     def _inner(self, step: int) -> dict[str, Any]:
         """The traced values of the inner step: its rate, and what learns where FedPart freezes the rest."""

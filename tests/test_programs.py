@@ -1,6 +1,7 @@
 """What is kept of compiled programs, and how it is shown: no compiler runs here."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,12 +12,13 @@ import pytest
 import repro.programs
 from analysis import render
 from experiments.base import data_parallel, diloco, streaming
-from repro.actions import Action
+from repro.actions import Action, involved
 from repro.cli import main
 from repro.compile import Bytes, Compiled, Tried
 from repro.compile_report import as_json, document
 from repro.config import RunConfig
-from repro.experiment import PlannedRun
+from repro.experiment import PlannedRun, expand, load
+from repro.fragments import cut
 from repro.overlap import Schedule, Transfer
 from repro.placement import GIB, place
 from repro.programs import DoesNotFit, Memory, Program, Programs, _shortage, static_inputs
@@ -180,3 +182,18 @@ def test_what_cannot_be_compiled_is_one_sentence(
     assert main(["compile", *words]) == 2
     said = capsys.readouterr()
     assert sentence in said.err and not said.out
+
+
+def test_fragments_that_take_turns_share_their_programs():
+    """Three layers leave first and three others land, or the other way round: one program, not one for each order."""
+    counts = {}
+    for run in expand(load("figure8"), "paper"):
+        sync = run.config.sync
+        assert sync is not None
+        fragments = cut(sync.fragments, run.config.model.layers)
+        steps = [involved(sync, fragments, run.config.replicas, step) for step in range(1, 3 * sync.every + 1)]
+        keys = {tuple(item.action for item in items) for items in steps}
+        assert len(keys) == len({frozenset(Counter(key).items()) for key in keys})
+        assert all(len({item.fragment for item in items}) == len(items) for items in steps)
+        counts[sync.delays, sync.mix] = len(keys)
+    assert counts[(20,), 0.5] == 18
