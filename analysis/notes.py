@@ -9,7 +9,7 @@ from analysis.rows import Row, short
 from analysis.tables import Table
 from experiments.base import OUTER
 from repro.assumptions import footnotes
-from repro.experiment import expand, left_out
+from repro.experiment import PlannedRun, expand, left_out
 from repro.results import Result
 
 
@@ -99,16 +99,18 @@ def _rounds_beside(table: Table) -> Iterator[str]:
     """Why a miniature may disagree: how many rounds it has where the paper has many more."""
     if table.scale == "paper" or not table.claims:
         return
-    ours, paper = _rounds(table.results), _rounds(Result(run) for run in expand(table.experiment, "paper"))
+    paper = expand(table.experiment, "paper")
     yield (
-        f"Why a claim may disagree at scale {table.scale}: a run has {ours[0]} to {ours[1]} rounds of H steps, one "
-        f"of the paper {paper[0]:,} to {paper[1]:,}, so that its outer optimiser takes far fewer steps."
+        f"Why a claim may disagree at scale {table.scale}: a run has {_rounds(r.run for r in table.results)} rounds of "
+        f"H steps, one of the paper {_rounds(paper)}, so that its outer optimiser takes far fewer steps."
     )
 
 
-def _rounds(results: Iterable[Result]) -> tuple[int, int]:
-    found = [r.run.config.steps // r.run.config.sync.every for r in results if r.run.config.sync]
-    return min(found), max(found)
+def _rounds(runs: Iterable[PlannedRun]) -> str:
+    """`43`, or `29 to 147`."""
+    found = [run.config.steps // run.config.sync.every for run in runs if run.config.sync]
+    few, many = min(found), max(found)
+    return f"{few:,}" if few == many else f"{few:,} to {many:,}"
 
 
 def _made_by(results: Iterable[Result]) -> Iterator[str]:

@@ -69,7 +69,7 @@ def _tolerance(row: Row, score: Score) -> float | str:
 
 def grids(table: Table, metrics: tuple[str, ...] = METRICS) -> Iterator[Grid]:
     """For each metric the scores with their errors, and the differences from Data-Parallel where it is a row."""
-    columns = score_columns(table.rows)
+    columns = score_columns(table.rows) if table.experiment.scored else ()
     rows = [row for row in table.rows if any(row.score(column, SHOWN) for column in columns)]
     beside = any(row.method == DP for row in rows)
     for metric in metrics if rows else ():
@@ -97,6 +97,8 @@ def _difference(score: Score | None, base: Row | None, column: str) -> str:
 
 def legend(table: Table) -> Iterator[str]:
     """Metric, split, count, prompts, chance and what the differences say."""
+    if not table.experiment.scored:
+        return  # what a scored experiment shares runs with would show some
     columns = score_columns(table.rows)
     named = {c: found for c in columns if (found := next((s for r in table.rows if (s := r.score(c, SHOWN))), None))}
     words = ", ".join(WORDS[column] for column in columns)
