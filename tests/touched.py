@@ -1,7 +1,8 @@
 """Which functions of `analysis` the commands of a user reach: the last step of `make smoke`.
 
-Coverage was recorded while `make paper SCALE=smoke` ran; what a user calls beside it, the simulator's own outputs and
-a notebook's cells, is called here. Exit code 1, with their names, where a function was not called.
+Coverage was recorded while `make paper SCALE=smoke` ran; what a user calls beside it, the simulator's own outputs,
+a figure without runs and a notebook's cells, is called here. Exit code 1, with their names, where a function was not
+called.
 """
 
 import argparse
@@ -26,7 +27,8 @@ def call_the_rest(root: Path) -> None:
 
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         plot = ["--plot", str(Path(folder) / "forecast.png")]
-        for words in (["simulate", "--table4"], ["simulate", "--table4", "--json"], [*SIMULATE, *plot]):
+        empty = ["build", "figure12", "--scale", "paper", "--own", "--root", folder, "--out", folder]
+        for words in (["simulate", "--table4"], ["simulate", "--table4", "--json"], [*SIMULATE, *plot], empty):
             if code := repro(words):
                 raise SystemExit(f"{' '.join(words)} ended with {code}")
     for displayed in (shown("table3", root, 1, "smoke"), scoreboard(["table3"], root, 1)):
@@ -52,7 +54,7 @@ def main() -> int:
     coverage.save()
     whole = Coverage(data_file=str(args.data), source=["analysis"])
     whole.combine(keep=True)
-    path = args.data.with_suffix(".json")
+    path = args.data.parent / "functions.json"  # no part of the data, which begin with its name
     with contextlib.redirect_stdout(io.StringIO()):
         whole.json_report(outfile=str(path))
     report = json.loads(path.read_text(encoding="utf-8"))
