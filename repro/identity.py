@@ -19,38 +19,40 @@ MAX_ID = 40
 
 
 def canonical(value: Any) -> Any:
-    """`value` as plain JSON types; TypeError on anything but configs, tuples, str, int, bool, None, finite float."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: canonical(getattr(value, f.name)) for f in dataclasses.fields(value) if _kept(value, f)}
-    if isinstance(value, tuple):
-        return [canonical(item) for item in value]
+    """`value` as plain JSON types; TypeError on anything but configs, tuples, str, int, bool, None, finite float.
+
+    An int in a field of floats becomes a float: 1 and 1.0 are one run.
+    """
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
-    raise TypeError(f"{type(value).__name__} {value!r} has no canonical form: a config holds plain values only")
+    if isinstance(value, tuple):
+        return [canonical(item) for item in value]
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        raise TypeError(f"{type(value).__name__} {value!r} has no canonical form: a config holds plain values only")
+    found = {}
+    for name, is_float, neutral in _fields(type(value)):
+        item = getattr(value, name)
+        if neutral and item == neutral[0]:
+            continue
+        found[name] = float(item) if is_float and type(item) is int else canonical(item)
+    return found
 
 
-def _kept(owner: Any, field: dataclasses.Field) -> bool:
-    return not (field.metadata.get("neutral") and getattr(owner, field.name) == field.default)
+@functools.cache
+def _fields(kind: type) -> tuple[tuple[str, bool, tuple[Any, ...]], ...]:
+    """(name, whether its type is float, the value with which it is left out, if any) of each field of a dataclass."""
+    hints = _hints(kind)
+    return tuple(
+        (f.name, hints[f.name] is float, (f.default,) if f.metadata.get("neutral") else ())
+        for f in dataclasses.fields(kind)
+    )
 
 
 def config_text(config: RunConfig) -> str:
     """The canonical JSON of a config, one line; the id is a hash of exactly these bytes."""
-    return json.dumps(canonical(_typed(config)), sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def _typed(value: Any) -> Any:
-    """The same config with ints in float fields made floats: 1 and 1.0 are one run."""
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        return value
-    hints = _hints(type(value))
-    changes = {}
-    for field in dataclasses.fields(value):
-        item = getattr(value, field.name)
-        is_float = hints[field.name] is float and isinstance(item, int) and not isinstance(item, bool)
-        changes[field.name] = float(item) if is_float else _typed(item)
-    return dataclasses.replace(value, **changes)
+    return json.dumps(canonical(config), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def run_id(config: RunConfig) -> str:
@@ -118,7 +120,7 @@ def _value(hint: Any, item: Any, where: str) -> Any:
 
 def differences(one: RunConfig, two: RunConfig) -> list[tuple[str, Any, Any]]:
     """The dotted fields in which two configs differ, with both values: why their ids differ."""
-    left, right = _flat(canonical(_typed(one))), _flat(canonical(_typed(two)))
+    left, right = _flat(canonical(one)), _flat(canonical(two))
     names = sorted(set(left) | set(right))
     absent = "(absent)"
     return [
