@@ -60,6 +60,7 @@ def _compile(
     from analysis import render
     from repro.compile import compile_run, topology
     from repro.compile_report import as_json, document, merged
+    from repro.files import write_bytes
     from repro.programs import Programs, versions
     from repro.provenance import commit
     from repro.store import read_json, write_json
@@ -76,7 +77,7 @@ def _compile(
         found = merged(earlier, new, order)
         shown = document(f"{args.experiment} at scale {args.scale}, compiled", found)
         write_json(stem.with_suffix(".json"), found)
-        stem.with_suffix(".md").write_text(render.markdown(shown))
+        write_bytes(stem.with_suffix(".md"), render.markdown(shown).encode())
     print(json.dumps(found, indent=1) if args.json else render.text(shown))
     return 0 if all(compiled.fits for _, _, compiled in results) else 1
 

@@ -2,8 +2,10 @@
 
 import argparse
 import json
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from repro.errors import UserError
 from repro.forecast import Forecast, Question, Solution, forecast, solve
@@ -31,6 +33,9 @@ def ask(args: argparse.Namespace) -> Question:
     missing = [f"--{name}" for name in ("params", "layers", "step-time", "bandwidth") if _value(args, name) is None]
     if missing:
         raise UserError(f"{', '.join(missing)} missing: simulate needs a model, its step time and a bandwidth.")
+    for name in ("bandwidth", "latency", "batch-tokens", "tokens", "target"):
+        if (value := _value(args, name)) is not None and not math.isfinite(value):
+            raise UserError(f"--{name} {value}: give a finite number.")
     how = method(args.method)
     if how.sends == "fragments":
         how = replace(how, pattern=args.pattern)
@@ -66,7 +71,7 @@ def _check_plot(path: Path) -> None:
         raise UserError(f"--plot {path}: there is no folder {path.parent}; make it first.")
 
 
-def _value(args: argparse.Namespace, name: str) -> object:
+def _value(args: argparse.Namespace, name: str) -> Any:
     return getattr(args, name.replace("-", "_"))
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.claims import LEASE_S
+from repro.errors import UserError
 from repro.evals import SETS, EvalSpec
 from repro.experiment import PlannedRun
 from repro.files import place
 
 if TYPE_CHECKING:
     from repro.config import RunConfig
-    from repro.sweep import Outcome
+    from repro.sweep import Crew, Outcome
 
 EXIT_BUG, EXIT_USER_ERROR, EXIT_INTERRUPTED = 1, 2, 42
 
@@ -40,9 +41,13 @@ def add_status(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train what is missing of an experiment; 1 when a program failed, 2 when a run can't be done, 42 when stopped."""
     from repro.experiment import expand, trained
-    from repro.sweep import Outcome, failed_before, pending
+    from repro.sweep import Crew, Outcome, default_workers, failed_before, pending
 
+    workers = default_workers() if args.workers is None else args.workers
+    crew = Crew(args.root, args.cache, workers, args.takeover_after, args.retry_failed)
     experiments = trained(args.experiment)
+    if args.seeds < 1:
+        raise UserError(f"seeds={args.seeds}: at least one seed is needed.")
     # One seed first: every item has its first results before any has its second.
     planned = [run for seeds in range(1, args.seeds + 1) for e in experiments for run in expand(e, args.scale, seeds)]
     runs = pending(planned, args.root)
@@ -50,12 +55,13 @@ def run(args: argparse.Namespace) -> int:
     failures = {**before.failed, **before.crashed}
     for run_id, reason in failures.items():
         print(f"repro: {run_id} failed before: {reason} (--retry-failed tries it again)", file=sys.stderr)
-    return _run(args, tuple(run for run in runs if run.run_id not in failures), bool(before.crashed), bool(failures))
+    left = tuple(run for run in runs if run.run_id not in failures)
+    return _run(args, crew, left, bool(before.crashed), bool(failures))
 
 
-def _run(args: argparse.Namespace, runs: tuple[PlannedRun, ...], crashed: bool, failed: bool) -> int:
+def _run(args: argparse.Namespace, crew: "Crew", runs: tuple[PlannedRun, ...], crashed: bool, failed: bool) -> int:
     if runs:
-        outcome = _sweep(args, runs)
+        outcome = _sweep(args, crew, runs)
         if outcome.interrupted:
             print("repro: stopped, everything reached is saved; run the same command to go on.", file=sys.stderr)
             return EXIT_INTERRUPTED
@@ -63,21 +69,19 @@ def _run(args: argparse.Namespace, runs: tuple[PlannedRun, ...], crashed: bool, 
     return EXIT_BUG if crashed else EXIT_USER_ERROR if failed else 0
 
 
-def _sweep(args: argparse.Namespace, runs: tuple[PlannedRun, ...]) -> "Outcome":
+def _sweep(args: argparse.Namespace, crew: "Crew", runs: tuple[PlannedRun, ...]) -> "Outcome":
     from repro.archive import records
     from repro.estimate import scoring_sentence, sentence
     from repro.prepare import prepared
     from repro.progress import counted
-    from repro.sweep import Crew, corpora, default_workers, sweep
+    from repro.sweep import corpora, sweep
 
-    workers = default_workers() if args.workers is None else args.workers
-    crew = Crew(args.root, args.cache, workers, args.takeover_after, args.retry_failed)
     for corpus, vocab in sorted(corpora(runs)):
         prepared(corpus, vocab, args.cache)
     timed = records(args.scale)
-    print(f"{counted(len(runs))} to train: {sentence(runs, timed, min(workers, len(runs)))}.", file=sys.stderr)
+    print(f"{counted(len(runs))} to train: {sentence(runs, timed, min(crew.workers, len(runs)))}.", file=sys.stderr)
     if asked := _unscored(args):
-        print(f"After it, `evaluate`: {scoring_sentence(asked, timed, workers)}.", file=sys.stderr)
+        print(f"After it, `evaluate`: {scoring_sentence(asked, timed, crew.workers)}.", file=sys.stderr)
     return sweep(runs, crew, title=f"{args.experiment} at scale {args.scale}")
 
 

@@ -30,6 +30,8 @@ ROOT = Path(__file__).parents[1]
         (["run", "table5", "--scale", "smoke", "--root", "/proc/r", "--cache", "/proc/c"], "/proc/"),
         (["run", "table5", "--scale", "smoke", "--workers", "0"], "workers=0"),
         (["run", "table5", "--scale", "smoke", "--takeover-after", "0"], "a lease of 0.0 seconds"),
+        (["run", "table5", "--seeds", "0"], "seeds=0"),
+        (["simulate", "--params", "7e9", "--layers", "8", "--step-time", "1", "--bandwidth", "inf"], "--bandwidth inf"),
         (["collect", "table5", "--root", "/nowhere"], "no folder /nowhere"),
         (["status", "--root", "/nowhere"], "no folder /nowhere"),
         (["build", "table5", "--root", "/nowhere"], "no folder /nowhere"),
