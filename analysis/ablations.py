@@ -60,6 +60,8 @@ def figure11(table: Table) -> Figure:
         _compressions(panel, table, value)
         panel.set_ylabel(name)
     panels[0].set_title(f"Ours, {scale_words(table)}", loc="left")
+    if scored:
+        panels[1].set_title(f"Ours, {scale_words(table, 'HellaSwag')}", loc="left")
     marks_key(panels[0], table)
     legend_below(figure, panels[0], columns=2)
     return figure

@@ -62,7 +62,7 @@ def _own_losses(axes: Axes, table: Table) -> None:
 
 
 def _own_scores(axes: Axes, table: Table) -> None:
-    axes.set_title(f"(b) Ours, {scale_words(table)}, ± standard error", loc="left")
+    axes.set_title(f"(b) Ours, {scale_words(table, 'HellaSwag')}, ± standard error", loc="left")
     for index, slope in enumerate(table.slopes):
         _bars(axes, [row for row in table.rows if row.method == slope.method], index, hellaswag)
     if not axes.containers:

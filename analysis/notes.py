@@ -15,7 +15,7 @@ from repro.results import Result
 
 def lead(table: Table) -> Iterator[str]:
     """The scale, the models, the seeds and the outer settings."""
-    seeds = f"n = {table.seeds} seed{'' if table.seeds == 1 else 's'} a row"
+    seeds = f"{table.seeds_told()} a row"
     if table.scale == "paper":
         yield f"Scale paper, {seeds}. Outer settings: {_outer(table)}."
         return
@@ -65,12 +65,20 @@ def legend(table: Table) -> Iterator[str]:
     yield "Eval Loss: nats a token on held-out text. ±: standard deviation over the n seeds."
     if any(row.ours for row in table.rows):
         yield "*: a point that the paper's text doesn't name."
+    yield from _diverged(table)
     yield from score_views.legend(table)
     if table.scale == "paper" and table.cells:
         yield (
             "Verdict on the loss, two-sided. Tolerance beyond the printed rounding: 2 s √(1 + 1/n), s our spread "
             "over n seeds, which the paper's single run is taken to share; with one seed no deviation is decided."
         )
+
+
+def _diverged(table: Table) -> Iterator[str]:
+    found = [result for result in table.results if result.diverged]
+    rows = dict.fromkeys(" ".join(row.cells) for row in table.rows if any(result.diverged for result in row.results))
+    if found:
+        yield f"Diverged: {'; '.join(rows)}. The loss is above that of guessing, ln V = {found[0].guessing:.2f}."
 
 
 def _sources(table: Table) -> Iterator[str]:

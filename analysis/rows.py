@@ -210,9 +210,13 @@ def short(method: str) -> str:
 
 
 def own_points(rows: Iterable[Row], method: str) -> tuple[tuple[float, float], ...]:
-    """(FLOPs, mean loss) of our runs of a method."""
+    """(FLOPs, mean loss) of our runs of a method, over the seeds that all its points have, if there are such."""
+    done = [row for row in rows if row.method == method and row.flops is not None and row.losses]
+    shared = set.intersection(*(set(row.losses) for row in done)) if done else set()
     return tuple(
-        (row.flops, row.mean) for row in rows if row.method == method and row.flops is not None and row.mean is not None
+        (row.flops, statistics.fmean(loss for seed, loss in row.losses.items() if not shared or seed in shared))
+        for row in done
+        if row.flops is not None
     )
 
 

@@ -40,11 +40,11 @@ def hellaswag(row: Row) -> tuple[float, float | None] | None:
     return 100 * score.mean, None if score.standard_error is None else 100 * score.standard_error
 
 
-def scale_words(table: Table) -> str:
-    """`mini (66k), n = 1 seed`: what stands in every title."""
+def scale_words(table: Table, scored: str = "") -> str:
+    """`mini (66k), n = 1 seed`: what stands in every title; `scored` is the column of a panel of scores."""
     sizes = tuple(dict.fromkeys(result.run.config.model.size for result in table.results))
     model = f" ({sizes[0]})" if len(sizes) == 1 else ""
-    return f"{table.scale}{model}, n = {table.seeds} seed{'' if table.seeds == 1 else 's'}"
+    return f"{table.scale}{model}, {table.seeds_told(scored)}"
 
 
 def rows_of(table: Table, method: str) -> tuple[Row, ...]:
@@ -58,7 +58,7 @@ def draw(panel: Axes, rows: Sequence[Row], xs: Sequence[float], look: Look, labe
     for x, row in zip(xs, rows, strict=True):
         if (found := value(row)) is None:
             continue
-        if value is loss and found[0] > guessing(row):
+        if value is loss and found[0] > row.results[0].guessing:
             _off_the_scale(panel, x, found[0], look)
         else:
             points.append((x, *found, row.ours))
@@ -83,11 +83,6 @@ def _printed(panel: Axes, rows: Sequence[Row], xs: Sequence[float], look: Look) 
     shown = [(x, cell.value) for x, cell in cells if cell is not None and cell.value is not None]
     if shown:
         panel.plot(*zip(*shown, strict=True), "x", color=look.colour, ms=7, mew=1.4, zorder=4)
-
-
-def guessing(row: Row) -> float:
-    """ln V, the loss of a model that knows nothing: what lies above it has diverged."""
-    return math.log(row.results[0].run.config.model.vocab)
 
 
 def _off_the_scale(panel: Axes, x: float, value: float, look: Look) -> None:

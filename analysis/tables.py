@@ -11,6 +11,7 @@ from analysis.fits import Line, power_law, published_points, semi_log
 from analysis.rows import LOSS, Losses, Row, losses_of, own_points, own_rows, printed_rows
 from analysis.simulated import Account, accounts_of
 from experiments.table5 import DP, STREAM_100
+from repro.evals import SHOWN
 from repro.experiment import Experiment, MiniClaim, expand, load
 from repro.paper import (
     Claim,
@@ -66,6 +67,15 @@ class Table:
     cells: tuple[Published, ...]
     accounts: tuple[Account, ...] = ()  # hours and bytes, which follow without a run
     statements: tuple[Published, ...] = ()  # numbers of the text that its figure marks
+
+    def seeds_told(self, scored: str = "") -> str:
+        """`n = 3 seeds`, or `n = 1 to 3 seeds` where rows have more and fewer; of the scores of a column, if named."""
+        if scored:
+            found = {len(score.by_seed) for row in self.rows if (score := row.score(scored, SHOWN)) is not None}
+        else:
+            found = {len(row.losses) for row in self.rows if row.losses}
+        few, many = min(found, default=self.seeds), max(found, default=self.seeds)
+        return f"n = {few if few == many else f'{few} to {many}'} seed{'' if many == 1 else 's'}"
 
 
 def table1(results: Sequence[Result], cells: Sequence[Published], experiment: Experiment) -> Table:

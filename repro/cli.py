@@ -13,7 +13,6 @@ from repro.evals import SETS
 from repro.files import place
 
 EXIT_USER_ERROR, EXIT_INTERRUPTED = 2, 42
-RUNS = Path("runs")
 # What a wrong or full place to write to gives: the user's to mend, not a bug.
 DISK_ERRORS = {
     errno.ENOSPC,
@@ -166,7 +165,7 @@ def _experiment_arguments(parser: argparse.ArgumentParser, seeds: str = "default
 
 
 def _places(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--root", type=place, default=RUNS, help="where run folders lie (default runs)")
+    parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
     parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens and compiled programs")
 
 
@@ -260,26 +259,18 @@ def _prepared_text(args: argparse.Namespace, given: dict[str, Any]) -> Path:
 
 def _build(args: argparse.Namespace) -> int:
     from analysis.report import build
+    from repro.store import named
 
-    _check_root(args.root)
-    print(build(args.experiment, args.scale, args.seeds, args.root, args.out, args.eval, own=args.own))
+    print(build(args.experiment, args.scale, args.seeds, named(args.root), args.out, args.eval, own=args.own))
     return 0
 
 
 def _report(args: argparse.Namespace) -> int:
     from analysis.page import build_page
+    from repro.store import named
 
-    _check_root(args.root)
-    print(build_page(args.scale, args.seeds, args.root, args.out, args.eval, own=args.own))
+    print(build_page(args.scale, args.seeds, named(args.root), args.out, args.eval, own=args.own))
     return 0
-
-
-def _check_root(root: Path) -> None:
-    """Without runs what is collected is shown; a folder that was named and isn't there is a slip."""
-    from repro.store import existing
-
-    if root != RUNS:
-        existing(root)
 
 
 def _collect(args: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from repro.evaluator import Job, check_workers, evaluate_all, pending
 from repro.experiment import expand, load, names, trained
 from repro.files import place
 from repro.identity import from_json
-from repro.store import RunFolder, find_run, read_json
+from repro.store import RunFolder, find_run, named, read_json
 from repro.sweep import default_workers
 
 
@@ -60,6 +60,7 @@ def evaluate(args: argparse.Namespace) -> int:
     """Score what is missing; nothing heavy is imported when nothing is."""
     if args.batch < 1:
         raise UserError(f"batch={args.batch}: give at least one sequence.")
+    named(args.root)
     jobs = tuple(dict.fromkeys(_jobs(args)))  # rows may share a run
     todo = pending(jobs, args.root)
     code = 0

@@ -1,5 +1,6 @@
 """What the runs of an experiment left behind, read again. Standard library only; nothing is computed here."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,16 @@ class Result:
         if self.run.parameters == "outer":
             return float(self.summary["validation_loss"])
         return float(self.summary["validation_losses"][self.run.parameters])
+
+    @property
+    def guessing(self) -> float:
+        """The loss of a model that takes every token for equally likely, ln V; one above it has diverged."""
+        return math.log(self.run.config.model.vocab)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the run is done and worse than guessing."""
+        return self.loss is not None and self.loss > self.guessing
 
     @property
     def dirty(self) -> bool:

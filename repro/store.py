@@ -39,6 +39,9 @@ class RunBusy(Exception):
     """Another process holds this run's folder."""
 
 
+RUNS = Path("runs")  # the usual root
+
+
 def _encoded(value: Any) -> bytes:
     return (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
@@ -54,7 +57,7 @@ def read_json(path: Path) -> Any | None:
     try:
         return None if content is None else json.loads(content)
     except ValueError as error:
-        raise UserError(f"{path} is not JSON ({error}): delete the run folder to run it again.") from error
+        raise UserError(f"{path} is not JSON ({error}): delete it, or put back what was there.") from error
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,11 @@ def existing(root: Path) -> Path:
     if not root.exists():
         raise UserError(f"no folder {root}: give with --root where the runs lie.")
     return root
+
+
+def named(root: Path) -> Path:
+    """The same, but for the usual folder: without runs what is collected is shown."""
+    return root if root == RUNS else existing(root)
 
 
 def find_run(root: Path, name: str) -> RunFolder:

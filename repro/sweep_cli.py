@@ -103,9 +103,10 @@ def status(args: argparse.Namespace) -> int:
     """Show how far the runs of an experiment are, or all runs of a root."""
     from repro import status as shown
     from repro.experiment import expand, trained
-    from repro.store import existing
+    from repro.store import existing, named
 
     runs = None
+    named(args.root)
     if args.experiment:
         runs = [run for e in trained(args.experiment) for run in expand(e, args.scale, args.seeds)]
     if runs is None:

@@ -36,6 +36,8 @@ ROOT = Path(__file__).parents[1]
         (["status", "--root", "/nowhere"], "no folder /nowhere"),
         (["build", "table5", "--root", "/nowhere"], "no folder /nowhere"),
         (["report", "--root", "/nowhere"], "no folder /nowhere"),
+        (["status", "table5", "--root", "/nowhere"], "no folder /nowhere"),
+        (["evaluate", "table5", "--root", "/nowhere"], "no folder /nowhere"),
         (["compile", "table5", "--rule", "--microbatches", "0"], "microbatches=0"),
         (["compile", "table5", "--missing"], "all 26 runs of table5 are compiled"),
         (["compile", "table5", "--missing", "--topology", "v5e:4x4"], "--missing goes with the slices of the rule"),

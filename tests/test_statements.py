@@ -304,3 +304,19 @@ def _cache(scale: str, seeds: int, done: bool = True) -> View:
         keep: Callable[[PlannedRun], bool] = lambda run: done  # noqa: E731
         _VIEWS[key] = view(scale, "faithful", seeds, keep)
     return _VIEWS[key]
+
+
+def test_runs_that_diverged_say_nothing_of_the_spread_of_others():
+    """How far apart two seeds of a run land that is worse than guessing is no spread of runs that learn."""
+    by_row = {f"35M | {DP}": [3.0, 3.3], f"35M | {STREAM_30}": [3.0, 3.1], f"35M | {STREAM_100}": [90.0, 700.0]}
+    results = [
+        Result(r.run, {"validation_loss": by_row[r.run.paper_row][r.run.config.seed]})
+        for r in _cache("mini", 2).results["table5"]
+        if r.run.paper_row in by_row
+    ]
+    assert [r.diverged for r in results] == [r.run.paper_row.endswith(STREAM_100) for r in results]
+    made = View("mini", {"table5": tuple(results)})
+    dp, s30, s100 = (made.row("table5", row)[0].run for row in by_row)
+    alone = made.spread(s30, s100)
+    assert alone is not None and alone.value == pytest.approx(0.2 / 2**0.5)  # of any two: data-parallel and H = 30
+    assert alone == made.spread(dp, s30)

@@ -176,3 +176,16 @@ def test_other_experiments_have_rows_of_their_own(tmp_path: Path):
 def test_a_table_needs_a_planned_run():
     with pytest.raises(ValueError, match="at least one planned run"):
         tabled(())
+
+
+def test_rows_of_unlike_seeds_are_told_and_slopes_take_the_seeds_that_all_have():
+    """The first size has three seeds; a mean over them beside single ones would tilt the line."""
+    points = [
+        (f"{size} | {DP}", losses) for size, losses in (("35M", [4.0, 9.0, 9.0]), ("100M", [3.5]), ("200M", [3.0]))
+    ]
+    table = invented("mini", dict(points))
+    alone = invented("mini", {row: losses[:1] for row, losses in points})
+    assert table.seeds_told() == "n = 1 to 3 seeds" and alone.seeds_told() == "n = 1 seed"
+    assert (row(table, points[0][0]).mean, row(alone, points[0][0]).mean) == (pytest.approx(22 / 3), 4.0)
+    slopes = [next(s for s in made.slopes if s.method == DP).ours for made in (table, alone)]
+    assert slopes[0] is not None and slopes[0] == slopes[1]

@@ -94,11 +94,18 @@ class View:
         return {key: spread for key, paired in found.items() if (spread := _pooled(paired)) is not None}
 
     def _paired(self) -> Iterator[tuple[str, Families, str, tuple[float, ...]]]:
-        """(size, families, experiment, paired differences) of every two rows of one size, each with runs of its own."""
+        """(size, families, experiment, paired differences) of every two rows of one size, each with runs of its own.
+
+        Without rows that diverged: how far apart those land says nothing of runs that learn.
+        """
         for experiment in self.results:
             if experiment == UNLIKE:
                 continue
-            rows = [(found[0].run, self.losses(experiment, row)) for row, found in self.rows(experiment).items()]
+            rows = [
+                (found[0].run, self.losses(experiment, row))
+                for row, found in self.rows(experiment).items()
+                if not any(result.diverged for result in found)
+            ]
             for (one, losses), (other, others) in itertools.combinations(rows, 2):
                 size = one.config.model.size
                 if size == other.config.model.size and one.run_id != other.run_id:
