@@ -138,7 +138,8 @@ def _attempt(facts: dict[str, Any]) -> str:
     commit += " with uncommitted changes" if facts.get("dirty") else ""
     versions = facts.get("versions", {})
     named = [f"{name} {versions[name]}" for name in ("jax", "jaxlib") if name in versions]
-    machine = f"{facts.get('cores', '?')} cores of {facts.get('processor', 'an unknown processor')}"
+    cores = facts.get("cores", "?")
+    machine = f"{cores} core{'' if cores == 1 else 's'} of {facts.get('processor', 'an unknown processor')}"
     return ", ".join([commit, f"Python {facts.get('python', '?')}", *named, machine])
 
 

@@ -109,7 +109,7 @@ def left_out(experiment: Experiment, scale: str) -> tuple[tuple[str, str], ...]:
         if config is None:
             found.append((name, f"no counterpart at scale {scale}"))
         elif _too_short(experiment, config):
-            found.append((name, f"{_rounds(config)} rounds of H = {config.sync.every} in {config.steps:,} steps"))  # type: ignore[union-attr]
+            found.append((name, f"{_counted_rounds(config)} of H = {config.sync.every} in {config.steps:,} steps"))  # type: ignore[union-attr]
     return tuple(found)
 
 
@@ -122,6 +122,11 @@ def _at_scale(experiment: Experiment, row: Row, scale: str) -> RunConfig | None:
 
 def _too_short(experiment: Experiment, config: RunConfig) -> bool:
     return config.scale == "mini" and config.sync is not None and _rounds(config) < experiment.min_rounds
+
+
+def _counted_rounds(config: RunConfig) -> str:
+    count = _rounds(config)
+    return f"{count} round{'' if count == 1 else 's'}"
 
 
 def _rounds(config: RunConfig) -> int:
