@@ -76,7 +76,7 @@ def legend(table: Table) -> Iterator[str]:
 
 def _diverged(table: Table) -> Iterator[str]:
     found = [result for result in table.results if result.diverged]
-    rows = dict.fromkeys(" ".join(row.cells) for row in table.rows if any(result.diverged for result in row.results))
+    rows = [row.name for row in table.rows if any(result.diverged for result in row.results)]
     if found:
         yield f"Diverged: {'; '.join(rows)}. The loss is above that of guessing, ln V = {found[0].guessing:.2f}."
 
