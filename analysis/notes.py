@@ -9,8 +9,9 @@ from analysis.rows import Row, short
 from analysis.tables import Table
 from experiments.base import OUTER
 from repro.assumptions import footnotes
-from repro.experiment import PlannedRun, expand, left_out
+from repro.experiment import PlannedRun, expand, left_out, rounds
 from repro.results import Result
+from repro.words import counted, span
 
 
 def lead(table: Table) -> Iterator[str]:
@@ -109,16 +110,13 @@ def _rounds_beside(table: Table) -> Iterator[str]:
         return
     paper = expand(table.experiment, "paper")
     yield (
-        f"Why a claim may disagree at scale {table.scale}: a run has {_rounds(r.run for r in table.results)} rounds of "
-        f"H steps, one of the paper {_rounds(paper)}, so that its outer optimiser takes far fewer steps."
+        f"Why a claim may disagree at scale {table.scale}: a run has {_span(r.run for r in table.results)} rounds of "
+        f"H steps, one of the paper {_span(paper)}, so that its outer optimiser takes far fewer steps."
     )
 
 
-def _rounds(runs: Iterable[PlannedRun]) -> str:
-    """`43`, or `29 to 147`."""
-    found = [run.config.steps // run.config.sync.every for run in runs if run.config.sync]
-    few, many = min(found), max(found)
-    return f"{few:,}" if few == many else f"{few:,} to {many:,}"
+def _span(runs: Iterable[PlannedRun]) -> str:
+    return span(filter(None, (rounds(run.config) for run in runs)))
 
 
 def _made_by(results: Iterable[Result]) -> Iterator[str]:
@@ -130,7 +128,7 @@ def _made_by(results: Iterable[Result]) -> Iterator[str]:
             words = _attempt(attempts[-1])
             made[words] = made.get(words, 0) + 1
     for words, count in made.items():
-        yield f"{count} run{'' if count == 1 else 's'}: {words}."
+        yield f"{counted(count, 'run')}: {words}."
 
 
 def _attempt(facts: dict[str, Any]) -> str:
@@ -138,8 +136,7 @@ def _attempt(facts: dict[str, Any]) -> str:
     commit += " with uncommitted changes" if facts.get("dirty") else ""
     versions = facts.get("versions", {})
     named = [f"{name} {versions[name]}" for name in ("jax", "jaxlib") if name in versions]
-    cores = facts.get("cores", "?")
-    machine = f"{cores} core{'' if cores == 1 else 's'} of {facts.get('processor', 'an unknown processor')}"
+    machine = f"{counted(facts.get('cores', '?'), 'core')} of {facts.get('processor', 'an unknown processor')}"
     return ", ".join([commit, f"Python {facts.get('python', '?')}", *named, machine])
 
 

@@ -17,6 +17,7 @@ from repro.config import SCALES
 from repro.errors import UserError
 from repro.files import write_bytes
 from repro.results import Result
+from repro.words import counted
 
 TITLE = "Streaming DiLoCo, reproduced: where the paper stands"
 STYLE = """
@@ -80,7 +81,7 @@ def _told(source: Source, found: Mapping[str, Sequence[Result]]) -> str:
     done = [result for result in runs.values() if result.state == "done"]
     collected = sum(result.archived for result in done)
     dirty = sum(result.dirty for result in done)
-    seeds = f"{source.count} seed{'' if source.count == 1 else 's'}"
+    seeds = counted(source.count, "seed")
     told = (
         f"arXiv 2501.18512. Trained items at scale {source.scale}, {seeds}: "
         f"{len(done)} of {len(runs)} runs are finished, {collected} of them taken from the collected results"

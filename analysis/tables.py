@@ -24,6 +24,7 @@ from repro.paper import (
     paired_differences,
 )
 from repro.results import Result
+from repro.words import span
 
 PRINTED_SLOPES = {DP: "scaling slope | Data-Parallel", STREAM_100: "scaling slope | Streaming DiLoCo"}
 
@@ -71,11 +72,11 @@ class Table:
     def seeds_told(self, scored: str = "") -> str:
         """`n = 3 seeds`, or `n = 1 to 3 seeds` where rows have more and fewer; of the scores of a column, if named."""
         if scored:
-            found = {len(score.by_seed) for row in self.rows if (score := row.score(scored, SHOWN)) is not None}
+            found = [len(score.by_seed) for row in self.rows if (score := row.score(scored, SHOWN)) is not None]
         else:
-            found = {len(row.losses) for row in self.rows if row.losses}
-        few, many = min(found, default=self.seeds), max(found, default=self.seeds)
-        return f"n = {few if few == many else f'{few} to {many}'} seed{'' if many == 1 else 's'}"
+            found = [len(row.losses) for row in self.rows if row.losses]
+        found = found or [self.seeds]
+        return f"n = {span(found)} seed{'' if max(found) == 1 else 's'}"
 
 
 def table1(results: Sequence[Result], cells: Sequence[Published], experiment: Experiment) -> Table:

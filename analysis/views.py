@@ -40,7 +40,7 @@ def csv_rows(table: Table) -> tuple[tuple[str, ...], ...]:
     where nothing is printed, our rows.
     """
     if not table.cells:
-        return tuple(line for row in table.rows for line in _own_lines(row))
+        return tuple(line for row in table.rows for line in _own_lines(row, table.experiment.scored))
     rows = {row.paper_row: row for row in table.rows}
     first = {row.paper_row.split(LABELS)[0]: row for row in reversed(table.rows)}
     accounts = {(account.row, account.column): account for account in table.accounts}
@@ -57,9 +57,9 @@ def csv_rows(table: Table) -> tuple[tuple[str, ...], ...]:
     return tuple(lines)
 
 
-def _own_lines(row: Row) -> Iterator[tuple[str, ...]]:
+def _own_lines(row: Row, scored: bool) -> Iterator[tuple[str, ...]]:
     yield _loss_line(row)
-    for column in score_columns((row,)):
+    for column in score_columns((row,)) if scored else ():
         if row.score(column, SHOWN) is not None:
             yield score_views.csv_line(row, column)
 

@@ -15,6 +15,7 @@ from repro.config import RunConfig
 from repro.evals import EvalSpec
 from repro.experiment import PlannedRun, unique
 from repro.identity import from_json
+from repro.words import counted
 
 UNKNOWN = "no such run has been timed yet"
 
@@ -32,7 +33,7 @@ def sentence(runs: Iterable[PlannedRun], records: Iterable[Mapping[str, Any]], w
     seconds = seconds_of(runs, records)
     if seconds is None:
         return UNKNOWN
-    return f"about {_told(seconds / workers)} of training on {_cores(workers)}, as timed before"
+    return f"about {_told(seconds / workers)} of training on {counted(workers, 'free core')}, as timed before"
 
 
 def scoring_sentence(
@@ -47,24 +48,20 @@ def scoring_sentence(
         for result in record["evaluations"].values():
             for key in ((result["name"], record["config"]["model"]["size"]), (result["name"],)):
                 timed.setdefault(key, []).append(result["seconds"])
-    many = f"{len(asked)} evaluation{'' if len(asked) == 1 else 's'}"
+    many = counted(len(asked), "evaluation")
     if not all((spec.name,) in timed for _, spec in asked):
         return f"{many}, which nobody has timed yet"
     near = [timed.get((spec.name, config.model.size), timed[(spec.name,)]) for config, spec in asked]
     seconds = sum(statistics.median(times) for times in near)
     workers = max(1, min(workers, len(asked)))
-    return f"{many}: about {_told(seconds / workers)} on {_cores(workers)}, as timed before"
+    return f"{many}: about {_told(seconds / workers)} on {counted(workers, 'free core')}, as timed before"
 
 
 def _told(seconds: float) -> str:
     minutes = seconds / 60
     if minutes >= 90:
         return f"{minutes / 60:.1f} hours"
-    return f"{math.ceil(minutes)} minute{'s' if minutes > 1 else ''}"
-
-
-def _cores(workers: int) -> str:
-    return f"{workers} free core{'s' if workers > 1 else ''}"
+    return counted(math.ceil(minutes), "minute")
 
 
 def _timed(record: Mapping[str, Any]) -> bool:

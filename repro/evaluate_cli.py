@@ -18,6 +18,7 @@ from repro.files import place
 from repro.identity import from_json
 from repro.store import RunFolder, find_run, named, read_json
 from repro.sweep import default_workers
+from repro.words import counted
 
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
@@ -112,7 +113,7 @@ def _experiment_jobs(name: str, args: argparse.Namespace) -> Iterable[Job]:
         else:
             yield _job(folder, run.config, step, args, run.parameters)
     if missing:
-        print(f"{missing} run{'' if missing == 1 else 's'} of {name} not finished: left out.")
+        print(f"{counted(missing, 'run')} of {name} not finished: left out.")
 
 
 def _step(folder: RunFolder, asked: int | None) -> int | None:

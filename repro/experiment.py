@@ -17,6 +17,7 @@ from repro.config import RunConfig
 from repro.errors import UserError, check_known
 from repro.identity import run_id
 from repro.scales import at_scale
+from repro.words import counted
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,9 @@ def left_out(experiment: Experiment, scale: str) -> tuple[tuple[str, str], ...]:
         config, name = _at_scale(experiment, row, scale), " | ".join(row.labels)
         if config is None:
             found.append((name, f"no counterpart at scale {scale}"))
-        elif _too_short(experiment, config):
-            found.append((name, f"{_counted_rounds(config)} of H = {config.sync.every} in {config.steps:,} steps"))  # type: ignore[union-attr]
+        elif config.sync is not None and _too_short(experiment, config):
+            many = counted(rounds(config), "round")
+            found.append((name, f"{many} of H = {config.sync.every} in {config.steps:,} steps"))
     return tuple(found)
 
 
@@ -121,15 +123,11 @@ def _at_scale(experiment: Experiment, row: Row, scale: str) -> RunConfig | None:
 
 
 def _too_short(experiment: Experiment, config: RunConfig) -> bool:
-    return config.scale == "mini" and config.sync is not None and _rounds(config) < experiment.min_rounds
+    return config.scale == "mini" and config.sync is not None and rounds(config) < experiment.min_rounds
 
 
-def _counted_rounds(config: RunConfig) -> str:
-    count = _rounds(config)
-    return f"{count} round{'' if count == 1 else 's'}"
-
-
-def _rounds(config: RunConfig) -> int:
+def rounds(config: RunConfig) -> int:
+    """How often a fragment is sent in a whole run; 0 for data-parallel."""
     return config.steps // config.sync.every if config.sync else 0
 
 

@@ -16,6 +16,7 @@ from repro.fragments import cut
 from repro.paper import Published, by_place, interval, items, load
 from repro.schedule import age_at_end, sends_applied
 from repro.shapes import parameter_count
+from repro.words import counted
 
 UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 BYTE_UNITS = ((1e15, " PB"), (1e12, " TB"), (1e9, " GB"), (1e6, " MB"), (1e3, " kB"))
@@ -69,7 +70,7 @@ def plan_text(experiment: Experiment, scale: str, seeds: int = 1) -> str:
     """The plan for a terminal; for Table 2 the derived architectures beside its cells."""
     runs = _expanded(experiment, scale, seeds)
     entries = plan(experiment, scale, seeds)
-    parts = [f"{experiment.title} ({experiment.place}), scale {scale}: {_count(len(entries), 'run')}", ""]
+    parts = [f"{experiment.title} ({experiment.place}), scale {scale}: {counted(len(entries), 'run')}", ""]
     if experiment.name == "table2":
         parts += [*_architectures(runs, entries), ""]
     else:
@@ -207,7 +208,7 @@ def _age_lines(entries: Sequence[Plan]) -> list[str]:
 
 def _totals(entries: Sequence[Plan]) -> list[str]:
     tokens, flops = sum(entry.tokens for entry in entries), sum(entry.flops for entry in entries)
-    return [f"In all: {_count(len(entries), 'run')}, {short(tokens)} tokens, {flops:.3g} FLOPs."]
+    return [f"In all: {counted(len(entries), 'run')}, {short(tokens)} tokens, {flops:.3g} FLOPs."]
 
 
 def _architectures(runs: Sequence[PlannedRun], entries: Sequence[Plan]) -> list[str]:
@@ -231,7 +232,3 @@ def _architectures(runs: Sequence[PlannedRun], entries: Sequence[Plan]) -> list[
         note,
         "* as printed in Table 2.",
     ]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from repro.account import run_bytes
 from repro.experiment import PlannedRun, expand, left_out, trained, unique
 from repro.plan import BYTE_UNITS, aligned, short
+from repro.words import counted
 
 CHIP, CHIP_FLOPS = "TPU v5e", 197e12  # bfloat16, a second
 UTILISATION = 0.6  # Table 4's MFU
@@ -74,7 +75,7 @@ def costs_text(scale: str, seeds: int = 1) -> str:
     found = costs(scale, seeds)
     head = ("item", "where", "runs", "shared", "left out", "tokens", "FLOPs", "sent", f"{CHIP}-hours")
     lines = [
-        f"The whole paper at scale {scale}, {seeds} seed{'' if seeds == 1 else 's'}",
+        f"The whole paper at scale {scale}, {counted(seeds, 'seed')}",
         "",
         *aligned(head, map(_cells, found), left=2),
         "",

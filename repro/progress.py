@@ -9,6 +9,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from repro.config import RunConfig
 from repro.experiment import PlannedRun
+from repro.words import counted
 
 LINE_SECONDS = 15.0  # between two lines of one worker, without a terminal
 
@@ -16,11 +17,6 @@ LINE_SECONDS = 15.0  # between two lines of one worker, without a terminal
 def work(config: RunConfig) -> float:
     """How long a run takes, up to a constant: its FLOPs, and a fixed cost a step that small models feel."""
     return config.flops + 1e8 * config.steps
-
-
-def counted(runs: int) -> str:
-    """So many runs, in words."""
-    return "1 run" if runs == 1 else f"{runs} runs"
 
 
 class Board:
@@ -46,7 +42,7 @@ class Board:
         self._bars = [self._progress.add_task(f"worker {i}", total=1, text="") for i in range(workers)]
 
     def __enter__(self) -> "Board":
-        self.say(f"{self._title}: {counted(self._runs)} to do")
+        self.say(f"{self._title}: {counted(self._runs, 'run')} to do")
         self._progress.start()
         return self
 

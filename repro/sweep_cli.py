@@ -11,6 +11,7 @@ from repro.errors import UserError
 from repro.evals import SETS, EvalSpec
 from repro.experiment import PlannedRun
 from repro.files import place
+from repro.words import counted
 
 if TYPE_CHECKING:
     from repro.config import RunConfig
@@ -22,7 +23,7 @@ EXIT_BUG, EXIT_USER_ERROR, EXIT_INTERRUPTED = 1, 2, 42
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Options of `run`, beside those that say which runs."""
     parser.add_argument("--workers", type=int, default=None, help="runs side by side (default one a core)")
-    parser.add_argument("--eval", choices=sorted(SETS), help="what will be evaluated: only checked here")
+    parser.add_argument("--eval", choices=sorted(SETS), help="what will be evaluated after it: for the estimate")
     parser.add_argument("--retry-failed", action="store_true", help="try again what failed before")
     text = f"without a sign of another worker, seconds until its run is taken over (default {LEASE_S:g})"
     parser.add_argument("--takeover-after", type=float, default=LEASE_S, metavar="SECONDS", help=text)
@@ -73,13 +74,14 @@ def _sweep(args: argparse.Namespace, crew: "Crew", runs: tuple[PlannedRun, ...])
     from repro.archive import records
     from repro.estimate import scoring_sentence, sentence
     from repro.prepare import prepared
-    from repro.progress import counted
     from repro.sweep import corpora, sweep
 
     for corpus, vocab in sorted(corpora(runs)):
         prepared(corpus, vocab, args.cache)
     timed = records(args.scale)
-    print(f"{counted(len(runs))} to train: {sentence(runs, timed, min(crew.workers, len(runs)))}.", file=sys.stderr)
+    print(
+        f"{counted(len(runs), 'run')} to train: {sentence(runs, timed, min(crew.workers, len(runs)))}.", file=sys.stderr
+    )
     if asked := _unscored(args):
         print(f"After it, `evaluate`: {scoring_sentence(asked, timed, crew.workers)}.", file=sys.stderr)
     return sweep(runs, crew, title=f"{args.experiment} at scale {args.scale}")

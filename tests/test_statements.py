@@ -118,16 +118,21 @@ def test_the_spread_of_another_experiment_serves_a_single_seed(worlds: dict):
     assert found.ours[0].error == pytest.approx(spread.value)
 
 
-def test_a_spread_is_of_like_runs_where_there_are_any():
-    """Streaming against Streaming moves less between seeds than against data-parallel."""
-    by_row = {f"35M | {DP}": [3.0, 3.3], f"35M | {STREAM_30}": [3.0, 3.1], f"35M | {STREAM_100}": [3.0, 3.12]}
+def _table5_of(by_row: dict[str, list[float]]) -> tuple[View, list[PlannedRun]]:
+    """Two seeds of the rows with these losses, and the first run of each row."""
     results = [
         Result(r.run, {"validation_loss": by_row[r.run.paper_row][r.run.config.seed]})
         for r in _cache("mini", 2).results["table5"]
         if r.run.paper_row in by_row
     ]
     made = View("mini", {"table5": tuple(results)})
-    dp, s30, s100 = (made.row("table5", row)[0].run for row in by_row)
+    return made, [made.row("table5", row)[0].run for row in by_row]
+
+
+def test_a_spread_is_of_like_runs_where_there_are_any():
+    """Streaming against Streaming moves less between seeds than against data-parallel."""
+    by_row = {f"35M | {DP}": [3.0, 3.3], f"35M | {STREAM_30}": [3.0, 3.1], f"35M | {STREAM_100}": [3.0, 3.12]}
+    made, (dp, s30, s100) = _table5_of(by_row)
     like, across = made.spread(s30, s100), made.spread(dp, s30)
     assert like is not None and like.value == pytest.approx(0.02 / 2**0.5)
     assert across is not None and across.value == pytest.approx(((0.2**2 + 0.18**2) / 4) ** 0.5)
@@ -309,14 +314,9 @@ def _cache(scale: str, seeds: int, done: bool = True) -> View:
 def test_runs_that_diverged_say_nothing_of_the_spread_of_others():
     """How far apart two seeds of a run land that is worse than guessing is no spread of runs that learn."""
     by_row = {f"35M | {DP}": [3.0, 3.3], f"35M | {STREAM_30}": [3.0, 3.1], f"35M | {STREAM_100}": [90.0, 700.0]}
-    results = [
-        Result(r.run, {"validation_loss": by_row[r.run.paper_row][r.run.config.seed]})
-        for r in _cache("mini", 2).results["table5"]
-        if r.run.paper_row in by_row
-    ]
+    made, (dp, s30, s100) = _table5_of(by_row)
+    results = made.results["table5"]
     assert [r.diverged for r in results] == [r.run.paper_row.endswith(STREAM_100) for r in results]
-    made = View("mini", {"table5": tuple(results)})
-    dp, s30, s100 = (made.row("table5", row)[0].run for row in by_row)
     alone = made.spread(s30, s100)
     assert alone is not None and alone.value == pytest.approx(0.2 / 2**0.5)  # of any two: data-parallel and H = 30
     assert alone == made.spread(dp, s30)

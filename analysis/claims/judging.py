@@ -14,9 +14,10 @@ from analysis.rows import Row
 from analysis.scores import difference
 from repro.config import RunConfig
 from repro.evals import SHOWN
-from repro.experiment import PlannedRun, expand, load
+from repro.experiment import PlannedRun, expand, load, rounds
 from repro.paper import Claim, Published, judge_all, judge_order, judge_parity, verdict
 from repro.results import Result
+from repro.words import span
 
 Side = Literal["above", "below", "better", "worse"]
 Origin = Literal["", "seed spread", "binomial error", "rounding", "grid bin", "stated in the text", "our reading"]
@@ -287,7 +288,7 @@ def why(runs: Iterable[PlannedRun], experiment: str) -> str:
     theirs = [run for run in expand(load(experiment), "paper") if run.paper_row in rows]
     facts = []
     if any(run.config.sync for run in ours):
-        facts.append(f"{_span(ours, _rounds)} rounds of H steps where the paper's have {_span(theirs, _rounds)}")
+        facts.append(f"{_span(ours, rounds)} rounds of H steps where the paper's have {_span(theirs, rounds)}")
     facts += [
         f"{_span(ours, lambda c: c.steps)} steps where they have {_span(theirs, lambda c: c.steps)}",
         f"{_span(ours, lambda c: c.model.params_by_rule)} parameters where they have "
@@ -296,10 +297,5 @@ def why(runs: Iterable[PlannedRun], experiment: str) -> str:
     return f"Why it may disagree: these runs have {'; '.join(facts)}."
 
 
-def _rounds(config: RunConfig) -> int:
-    return config.steps // config.sync.every if config.sync else 0
-
-
 def _span(runs: Iterable[PlannedRun], count: Callable[[RunConfig], int]) -> str:
-    counts = sorted({n for run in runs if (n := count(run.config))})
-    return f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    return span(filter(None, (count(run.config) for run in runs)))
