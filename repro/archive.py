@@ -5,8 +5,11 @@ and one that was made from a dirty tree says so and never takes the place of a c
 share stands once. Nothing here is computed anew.
 """
 
+import fcntl
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,14 +59,30 @@ def records(scale: str) -> tuple[Record, ...]:
 
 
 def save(results: Iterable[Result], path: Path) -> Collected:
-    """Merge the finished results into the file; what it took, kept, missed and refused."""
-    stored = load(path) if path.exists() else {}
+    """Merge the finished results into the file; what it took, kept, missed and refused.
+
+    Two at once wait for each other, so that neither writes over what the other took.
+    """
     outcome = Collected()
-    for result in results:  # rows may share a run and differ in what is evaluated
-        _merge(stored, result, outcome)
-    if outcome.taken:
-        _write(path, stored)
+    with _alone(path.parent):
+        stored = load(path) if path.exists() else {}
+        for result in results:  # rows may share a run and differ in what is evaluated
+            _merge(stored, result, outcome)
+        if outcome.taken:
+            _write(path, stored)
     return outcome
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process; the system lets go however it ends, and no file is left in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
 
 
 def _merge(stored: dict[str, Record], result: Result, outcome: Collected) -> None:

@@ -1,12 +1,14 @@
 """Collected results: traceable, refused when they don't match, and what the mini scale's rates rest on."""
 
 import json
+import threading
 import time
 from collections import defaultdict
 from dataclasses import replace
 
 import pytest
 
+from repro import archive
 from repro.archive import archive_path, filled, load, save
 from repro.config import RunConfig
 from repro.errors import UserError
@@ -117,3 +119,22 @@ def test_the_mini_rates_are_the_best_of_the_committed_grid():
     best = {family: min(rates, key=lambda rate: sum(rates[rate])) for family, rates in found.items()}
     assert best == MINI_LEARNING_RATE
     assert all(len(rates) == 5 for rates in found.values())
+
+
+def test_two_at_once_lose_nothing_of_each_other(tmp_path, monkeypatch):
+    """The second reads only when the first has written: slow writes would otherwise take back what came between."""
+    path = tmp_path / "r.json"
+    write = archive._write
+
+    def slowly(*args) -> None:
+        time.sleep(0.3)
+        write(*args)
+
+    monkeypatch.setattr(archive, "_write", slowly)
+    both = [threading.Thread(target=save, args=([finished(index)], path)) for index in (0, 1)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert set(load(path)) == {finished(0).run.run_id, finished(1).run.run_id}
+    assert [p.name for p in tmp_path.iterdir()] == ["r.json"]
