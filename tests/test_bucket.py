@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,8 +117,13 @@ def test_two_processes_share_a_bucket_and_stop_together(
         ]
         train += ["--coordinator", at, "--processes", "2", "--devices", "1", "--process"]
         cast = process_rig.start([[*train, "0"], [*train, "1"]])
-        mark = f"/checkpoints/{EVERY}/commit_success.txt"
-        bucket.told = lambda name: asked and name.endswith(mark) and cast.members[1].send_signal(asked)
+
+        def told(name: str) -> None:
+            if asked and name.endswith(f"/checkpoints/{EVERY}/commit_success.txt"):
+                cast.members[1].send_signal(asked)
+                time.sleep(5)  # the next checkpoint waits for this one, and the service hears of the signal in time
+
+        bucket.told = told
         return [code for code, _ in cast.wait()]
 
     assert run(signal.SIGTERM) == [42, 42]
