@@ -16,7 +16,7 @@ from repro.experiment import expand, load, trained
 from repro.payload import FORMATS
 from repro.placement import place
 from repro.shapes import parameter_shapes
-from repro.store import read_json
+from repro.store import read_json, write_json
 
 FOUND = read_json(archive_path(COMPILED)) or {}
 RUNS = {run["run"]: run for run in FOUND["runs"]}
@@ -73,8 +73,13 @@ def test_it_is_shown():
     assert f"{len(RUNS)} runs" in shown.lead[0] and shown.sections[0].title.startswith("Placement")
 
 
-def test_what_is_missing_is_chosen(capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    """`--rule` shows what would be compiled."""
-    assert main(["compile", "all", "--missing", "--rule", "--out", str(tmp_path)]) == 0
-    shown = {line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]}
-    assert shown == PLANNED.keys() - RUNS.keys()
+def test_what_an_earlier_call_lacks_is_chosen(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    """`--rule` shows what would be compiled; where nothing is left a sentence says so."""
+    earlier, lacking = tmp_path / "compile-table5.json", sorted(TABLE5)[:2]
+    missing = ["compile", "table5", "--missing", "--rule", "--out", str(tmp_path)]
+    write_json(earlier, {**FOUND, "runs": [run for run in FOUND["runs"] if run["run"] not in lacking]})
+    assert main(missing) == 0
+    assert sorted(line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]) == lacking
+    write_json(earlier, FOUND)
+    assert main(missing) == 2
+    assert "all 26 runs of table5 are compiled" in capsys.readouterr().err
