@@ -2,8 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import matplotlib as mpl
 import numpy as np
@@ -12,22 +11,23 @@ from matplotlib.figure import Figure
 
 from analysis.rows import Row
 from analysis.series import scale_words
+from analysis.similarity import Series, fragments, layer
 from analysis.style import STYLE, TEXT_IN, column, legend_below, not_run
 from analysis.tables import Table
+from repro.results import Result
 
 BINS = 40  # of training: each point is the mean over the sends in one
-EMBEDDING = "embedding"
 
 
 @mpl.rc_context(STYLE)
 def figure17(table: Table) -> Figure:
-    """(a) all parameters but the embedding, (b) the embedding: one line a size, over the share of training."""
+    """(a) all fragments but the embedding, (b) the embedding: one line a size, over the share of training."""
     figure = column(4.2)
     panels = figure.subplots(2, 1, sharex=True)
     shades = mpl.colormaps["viridis_r"](np.linspace(0.15, 0.95, len(table.rows)))
     for letter, panel, embedding in zip("ab", panels, (False, True), strict=True):
         for row, shade in zip(table.rows, shades, strict=True):
-            points = binned(row, lambda part, e=embedding: (part == EMBEDDING) == e)
+            points = binned(row, lambda result, e=embedding: fragments(result, e))
             if points:
                 panel.plot(*zip(*points, strict=True), ".-", color=shade, label=row.point, markersize=3)
         what = "embedding" if embedding else "all but the embedding"
@@ -47,11 +47,11 @@ def figure18(table: Table) -> Figure:
     for panel, row in zip(panels, table.rows, strict=False):
         layers = row.results[0].run.config.model.layers
         shades = mpl.colormaps["Blues_r"](np.linspace(0.0, 0.75, layers))
-        for layer in range(layers):
-            points = binned(row, f"layer {layer}".__eq__)
+        for number in range(layers):
+            points = binned(row, lambda result, n=number: layer(result, n))
             if points:
-                name = f"layer {layer + 1}" if layer in (0, layers - 1) else None
-                panel.plot(*zip(*points, strict=True), "-", color=shades[layer], label=name)
+                name = f"layer {number + 1}" if number in (0, layers - 1) else None
+                panel.plot(*zip(*points, strict=True), "-", color=shades[number], label=name)
         _axes(panel, f"{row.point}: ours, {table.scale}")
         if panel.lines[1:]:
             panel.legend(loc="best")
@@ -63,24 +63,13 @@ def figure18(table: Table) -> Figure:
     return figure
 
 
-def binned(row: Row, wanted: Callable[[str], bool]) -> list[tuple[float, float]]:
-    """(share of training, mean cosine) in `BINS` equal parts of a row's training, over its seeds and `wanted` parts.
-
-    A layer is a part, and so is the embedding; the fragment as a whole is not counted again.
-    """
+def binned(row: Row, of: Callable[[Result], Series]) -> list[tuple[float, float]]:
+    """(share of training, mean cosine) in `BINS` equal parts of a row's training, over its seeds."""
     found: dict[int, list[float]] = defaultdict(list)
-    for share, part, cosine in _cosines(row):
-        if part != "fragment" and wanted(part):
+    for result in row.results:
+        for share, cosine in of(result):
             found[min(BINS - 1, int(share * BINS))].append(cosine)
     return [((i + 0.5) / BINS, math.fsum(values) / len(values)) for i, values in sorted(found.items())]
-
-
-def _cosines(row: Row) -> Iterable[tuple[float, str, float]]:
-    for result in row.results:
-        records: Sequence[Mapping[str, Any]] = result.syncs
-        for record in records:
-            if record["cosine"] is not None:
-                yield record["taken"] / result.run.config.steps, record["part"], record["cosine"]
 
 
 def _axes(panel: Axes, title: str) -> None:

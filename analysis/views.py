@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from analysis import score_views
+from analysis import score_views, similarity
 from analysis.fits import Line
 from analysis.notes import closing, lead, legend
 from analysis.render import Document, Grid, Notes
@@ -27,6 +27,7 @@ def document(table: Table, picture: Path | None = None, terminal: bool = False) 
     if table.accounts:
         sections.append(_accounts(table.accounts))
     sections += score_views.grids(table, (SHOWN,) if terminal else METRICS)
+    sections += similarity.sections(table)
     if table.claims:
         sections.append(_claims(table))
     if any(slope.ours or slope.paper for slope in table.slopes):
@@ -40,7 +41,8 @@ def csv_rows(table: Table) -> tuple[tuple[str, ...], ...]:
     where nothing is printed, our rows.
     """
     if not table.cells:
-        return tuple(line for row in table.rows for line in _own_lines(row, table.experiment.scored))
+        own = (line for row in table.rows for line in _own_lines(row, table.experiment.scored))
+        return (*own, *similarity.csv_lines(table))
     rows = {row.paper_row: row for row in table.rows}
     first = {row.paper_row.split(LABELS)[0]: row for row in reversed(table.rows)}
     accounts = {(account.row, account.column): account for account in table.accounts}

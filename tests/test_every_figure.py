@@ -6,7 +6,7 @@ import math
 import pytest
 from fabricated import summary
 
-from analysis import ablations, similarity_figures
+from analysis import ablations, similarity, similarity_figures
 from analysis.report import made
 from analysis.schedule_figures import figure1, figure2
 from analysis.series import CROSS, HOLLOW
@@ -25,8 +25,10 @@ def syncs(run: PlannedRun) -> tuple[dict, ...]:
     records = []
     for taken in (run.config.steps // 4, run.config.steps // 2, run.config.steps - 1):
         for layer in range(run.config.model.layers):
-            records.append({"taken": taken, "part": f"layer {layer}", "cosine": 0.5 - layer / 100})
-        records += [{"taken": taken, "part": p, "cosine": c} for p, c in (("embedding", -0.5), ("fragment", 0.9))]
+            base = {"taken": taken, "fragment": layer, "cosine": 0.5 - layer / 100}
+            records += [base | {"part": part} for part in (f"layer {layer}", "fragment")]
+        last = {"taken": taken, "fragment": run.config.model.layers}
+        records += [last | {"part": p, "cosine": c} for p, c in (("embedding", -0.5), ("fragment", 0.9))]
     return tuple(records)
 
 
@@ -118,7 +120,7 @@ def test_fedpart_is_relative_and_the_papers_rise_stands_beside_where_it_is_publi
         assert widths[1] == pytest.approx(100 * (3.2145 / 2.6749 - 1))
 
 
-def test_figure17_splits_the_embedding_from_the_rest_and_counts_no_fragment():
+def test_figure17_splits_the_embeddings_fragment_from_the_others():
     found = table("figure17")
     rest, embedding = similarity_figures.figure17(found).axes
     for line, row in zip(rest.lines, found.rows, strict=False):
@@ -138,6 +140,31 @@ def test_figure18_has_a_line_for_each_layer_darker_where_it_is_earlier():
         assert [float(line.get_ydata()[0]) for line in lines] == pytest.approx(
             [0.5 - i / 100 for i in range(len(lines))]
         )
+
+
+def test_the_cosines_that_figures_17_and_18_draw_stand_in_their_tables():
+    """Sends at a quarter, the half and the end of the steps: none in the first tenth."""
+    found = table("figure17")
+    for row in found.rows:
+        mean = 0.5 - (row.results[0].run.config.model.layers - 1) / 200
+        lines = {line[1]: line for line in csv_rows(found) if line[0] == row.name and line[1].startswith("Cosine")}
+        ours = {name.removeprefix("Cosine: "): float(line[2]) for name, line in lines.items()}
+        assert ours == pytest.approx(
+            {
+                "other fragments, middle": mean,
+                "other fragments, end": mean,
+                "embedding, middle": -0.5,
+                "embedding, end": -0.5,
+            }
+        )
+        printed = {line[5] for name, line in lines.items() if name.endswith("end")}
+        assert printed == {"-0.1"} and {line[8] for line in lines.values()} == {" ".join(row.run_ids)}
+    (grid, _) = similarity.sections(found)
+    assert [line[2] for line in grid.rows] == ["–"] * len(found.rows) + ["≈ 0.1"]
+    (layers, _) = similarity.sections(table("figure18"))
+    for line, row in zip(layers.rows, found.rows, strict=True):
+        depth = row.results[0].run.config.model.layers
+        assert [cell for cell in line[2:] if cell != "–"] == [f"{0.5 - i / 100:.3f}" for i in range(depth)]
 
 
 def test_figures_1_and_2_follow_the_schedule():

@@ -1,54 +1,16 @@
-"""Claims of Figures 17 and 18: cosine similarity of the replicas' outer gradients over a run, by size and by layer.
+"""Claims of Figures 17 and 18: cosine similarity of the replicas' outer gradients over a run, by size and by layer."""
 
-A run's log (`repro.similarity`) has records for each fragment applied: one for every layer, one for the embedding if it
-holds it, one for the fragment as a whole, each with the mean cosine over pairs of replicas. Three stretches of a run
-stand for its start, the most of it and its end.
-"""
-
-import statistics
 from collections.abc import Callable, Iterator
 
 from analysis.claims.evidence import View
 from analysis.claims.judging import Finding, Judge, Part, Side
 from analysis.claims.listed import value
+from analysis.similarity import STRETCHES, by_layer, fragments, mean, stretch
 from repro.paper import Claim, judge_order, judge_parity
 from repro.results import Result
 
 EXPERIMENT = "figure17"
-EMBEDDING, WHOLE, LAYER = "embedding", "fragment", "layer "  # parts of a record
 HALF_DIGIT = 0.05  # what prints as 0.1, 0.0 or -0.1
-STRETCHES = {"start": (0.0, 0.1), "middle": (0.3, 0.7), "end": (0.9, 1.0)}  # shares of the steps; our reading
-Series = list[tuple[float, float]]  # (share of the run's steps, cosine)
-
-
-def series(result: Result, embedding: bool) -> Series:
-    """(share of the steps, cosine) of the embedding, or of the fragments without it."""
-    with_embedding = {sync["fragment"] for sync in result.syncs if sync["part"] == EMBEDDING}
-    steps = result.run.config.steps
-    return [
-        (sync["step"] / steps, float(sync["cosine"]))
-        for sync in result.syncs
-        if sync["cosine"] is not None
-        and (
-            sync["part"] == EMBEDDING if embedding else sync["part"] == WHOLE and sync["fragment"] not in with_embedding
-        )
-    ]
-
-
-def stretch(points: Series, name: str) -> float | None:
-    """Mean cosine of a stretch; None without a sync in it."""
-    low, high = STRETCHES[name]
-    inside = [cosine for share, cosine in points if low <= share <= high]
-    return statistics.fmean(inside) if inside else None
-
-
-def by_layer(result: Result) -> dict[int, float]:
-    """Mean cosine of each transformer layer over the whole run."""
-    found: dict[int, list[float]] = {}
-    for sync in result.syncs:
-        if sync["part"].startswith(LAYER) and sync["cosine"] is not None:
-            found.setdefault(int(sync["part"].removeprefix(LAYER)), []).append(float(sync["cosine"]))
-    return {layer: statistics.fmean(cosines) for layer, cosines in sorted(found.items())}
 
 
 def start(view: View, embedding: bool = False) -> Finding:
@@ -98,14 +60,14 @@ def _course(view: View, name: str, embedding: bool, sign: int) -> Finding:
     where = "embedding" if embedding else "all but the embedding"
     low, high = STRETCHES[name]
 
-    def mean(result: Result) -> float | None:
-        return stretch(series(result, embedding), name)
+    def cosine(result: Result) -> float | None:
+        return stretch(fragments(result, embedding), name)
 
     measure = f"Mean cosine, {where}, from {low:.0%} to {high:.0%} of the steps"
     if view.scale == "paper" or not sign:
         found = _each_size(
             view,
-            lambda r: None if (m := mean(r)) is None else m - stated,
+            lambda r: None if (m := cosine(r)) is None else m - stated,
             lambda values: judge_parity(values, HALF_DIGIT),
             Judge("above", f"{HALF_DIGIT}", "rounding", f"{measure}, less {stated:g}."),
         )
@@ -114,7 +76,7 @@ def _course(view: View, name: str, embedding: bool, sign: int) -> Finding:
     sentence = f"{measure}{'' if sign > 0 else ', negated'}: a miniature decides its sign alone."
     return _each_size(
         view,
-        lambda r: None if (m := mean(r)) is None else sign * m,
+        lambda r: None if (m := cosine(r)) is None else sign * m,
         judge_order,
         Judge(side, "0", "seed spread", sentence),
     )
@@ -137,8 +99,7 @@ def _by_seed(view: View, size: str, measure: Callable[[Result], float | None]) -
 
 
 def _whole(result: Result) -> float | None:
-    cosines = [cosine for _, cosine in series(result, embedding=False)]
-    return statistics.fmean(cosines) if cosines else None
+    return mean(fragments(result, embedding=False))
 
 
 def _runs(view: View, size: str) -> tuple[Result, ...]:
