@@ -35,6 +35,7 @@ class Collected:
     """What a collection took, left as it was, and missed."""
 
     taken: set[str] = field(default_factory=set)
+    replaced: set[str] = field(default_factory=set)  # of those taken: other losses stood there before
     kept: set[str] = field(default_factory=set)  # stood there already, and equal
     missing: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
@@ -43,7 +44,8 @@ class Collected:
     def sentence(self) -> str:
         """Counts, and the reason of each refusal."""
         kept = self.kept - self.taken
-        counts = f"{len(self.taken)} taken, {len(kept)} as they were, {len(self.missing)} not finished"
+        instead = f" ({len(self.replaced)} in place of other losses)" if self.replaced else ""
+        counts = f"{len(self.taken)} taken{instead}, {len(kept)} as they were, {len(self.missing)} not finished"
         return "\n".join([counts, *(f"refused: {name}: {why}" for name, why in self.refused.items())])
 
 
@@ -103,6 +105,8 @@ def _merge(stored: dict[str, Record], result: Result, outcome: Collected) -> Non
         if same:
             record["evaluations"] = before.get("evaluations", {}) | record["evaluations"]
             record["syncs"] = record["syncs"] or before.get("syncs", {})
+        else:
+            outcome.replaced.add(name)
     if record == before:
         outcome.kept.add(name)
     else:

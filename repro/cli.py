@@ -279,6 +279,8 @@ def _collect(args: argparse.Namespace) -> int:
     from repro.results import collect
     from repro.store import existing
 
+    if args.to is not None and (args.to.suffix or args.to.is_file()):
+        raise UserError(f"--to {args.to}: a folder is needed, in which {args.scale}.json will stand.")
     existing(args.root)
     path = archive_path(args.scale, args.to) if args.to else archive_path(args.scale)
     refused = 0

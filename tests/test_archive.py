@@ -76,6 +76,13 @@ def test_a_dirty_result_never_replaces_a_clean_one(tmp_path):
     assert save([finished()], tmp_path / "new.json").taken  # and a clean one replaces a dirty one
 
 
+def test_other_losses_of_the_same_run_take_its_place_and_are_counted(tmp_path):
+    path = tmp_path / "r.json"
+    assert save([finished()], path).sentence == "1 taken, 0 as they were, 0 not finished"
+    other = replace(finished(), summary=finished().summary | {"validation_losses": {"outer": 2.9}})
+    assert save([other], path).sentence == "1 taken (1 in place of other losses), 0 as they were, 0 not finished"
+
+
 def test_what_is_not_run_is_filled_from_the_collected(tmp_path):
     path = tmp_path / "r.json"
     save([finished()], path)

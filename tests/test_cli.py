@@ -33,6 +33,7 @@ ROOT = Path(__file__).parents[1]
         (["run", "table5", "--seeds", "0"], "seeds=0"),
         (["simulate", "--params", "7e9", "--layers", "8", "--step-time", "1", "--bandwidth", "inf"], "--bandwidth inf"),
         (["collect", "table5", "--root", "/nowhere"], "no folder /nowhere"),
+        (["collect", "table5", "--to", "a.json"], "--to a.json: a folder is needed, in which mini.json will stand"),
         (["status", "--root", "/nowhere"], "no folder /nowhere"),
         (["build", "table5", "--root", "/nowhere"], "no folder /nowhere"),
         (["report", "--root", "/nowhere"], "no folder /nowhere"),

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from repro.cli import _parser
-from repro.experiment import expand, load, unique
+from repro.experiment import expand, load, names, trained, unique
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "new-experiment.md").read_text()
@@ -17,6 +17,14 @@ def test_the_file_of_the_page_is_the_experiment():
     for scale in ("paper", "mini"):
         ids = [run.run_id for run in expand(made["EXPERIMENT"], scale)]
         assert ids == [run.run_id for run in expand(load("two_bits"), scale)]
+
+
+def test_a_target_of_the_makefile_does_what_its_spec_needs():
+    """A new file trains and shows; those that are scored, or need no run, are listed."""
+    listed = dict(re.findall(r"^([A-Z]+) := ([a-z0-9 ]+)$", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(listed["SCORED"].split()) == {spec.name for spec in trained("all") if spec.scored}
+    others = set(names()) - {spec.name for spec in trained("all")}
+    assert set(listed["DRAWN"].split()) == others - {"table2", "table4"}
 
 
 def test_its_first_row_is_a_run_of_other_experiments():
