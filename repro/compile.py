@@ -187,6 +187,7 @@ def _compiled(
 
 def _bytes(config: RunConfig, resources: Resources, programs: tuple[Program, ...]) -> Bytes:
     codec = config.sync.codec if config.sync else DATA_PARALLEL_CODEC
+    bits = FORMATS[codec.format].bits * codec.keep  # of a value that is dropped the rule counts nothing, nor a mask
     cycle, slices = _cycle(config), _slices(programs)
     # Data-parallel's replica spans the slices: each slice gives its chips' share of the gradients.
     givers = resources.devices // (config.replicas if config.sync else slices)
@@ -194,7 +195,7 @@ def _bytes(config: RunConfig, resources: Resources, programs: tuple[Program, ...
     collective: Collective = "all-gather" if config.sync else "ring"
     members = config.replicas if config.sync else slices
     return Bytes(
-        rule=rule_bits(config.model.params_by_rule, FORMATS[codec.format].bits, cycle, cycle) / 8,
+        rule=rule_bits(config.model.params_by_rule, bits, cycle, cycle) / 8,
         payload=payload,
         collective=payload * collective_factor(collective, members) if members > 1 else 0.0,
         hlo=givers * sum(p.steps * p.schedule.bytes for p in programs),

@@ -12,6 +12,7 @@ from repro.account import rule_bits
 from repro.archive import archive_path
 from repro.cli import main
 from repro.compile_report import COMPILED
+from repro.config import CodecConfig
 from repro.experiment import expand, load, trained
 from repro.payload import FORMATS
 from repro.placement import place
@@ -49,9 +50,14 @@ def test_the_slices_are_those_of_the_rule():
 def test_what_is_sent_is_what_the_accounts_say(name: str):
     config, sent = PLANNED[name], RUNS[name]["bytes"]
     values = sum(math.prod(shape) for leaves in parameter_shapes(config.model).values() for shape in leaves.values())
-    bits = FORMATS[config.sync.codec.format].bits if config.sync else 16
-    # All parameters once a cycle, and for codes below 16 bits a scale of one byte for each of far fewer rows.
-    assert values * bits / 8 <= sent["payload"] <= values * bits / 8 * (1.01 if bits < 16 else 1)
+    codec = config.sync.codec if config.sync else CodecConfig("bfloat16")
+    bits = FORMATS[codec.format].bits * codec.keep
+    if codec.drop == "none":
+        # All parameters once a cycle, and for codes below 16 bits a scale of one byte for each of far fewer rows.
+        assert values * bits / 8 <= sent["payload"] <= values * bits / 8 * (1.01 if bits < 16 else 1)
+    else:  # a row keeps a whole number of its values; which ones, a bit a value says where chance doesn't choose them
+        mask = 1 if codec.drop in ("topk", "ties") else 0
+        assert sent["payload"] == pytest.approx(values * (bits + mask) / 8, rel=0.01)
     assert sent["hlo"] == pytest.approx(sent["payload"], rel=1e-3)
     assert sent["moved"] == pytest.approx(sent["collective"], rel=1e-3)
     cycle = RUNS[name]["cycle"]
