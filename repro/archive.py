@@ -155,10 +155,13 @@ def load(path: Path) -> dict[str, Record]:
     stored = read_json(path)
     if stored is None:
         raise UserError(f"no collected results at {path}: run the experiment, then `python -m repro collect` it.")
-    for record in stored["runs"]:
-        made = run_id(from_json(RunConfig, record["config"]))
-        if made != record["run_id"]:
-            raise UserError(f"{path} holds {record['run_id']} with the config of {made}: collect it again.")
+    try:
+        made = {record["run_id"]: run_id(from_json(RunConfig, record["config"])) for record in stored["runs"]}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} holds no collected results: move it away, or put back what was there.") from error
+    for name, found in made.items():
+        if found != name:
+            raise UserError(f"{path} holds {name} with the config of {found}: collect it again.")
     return {record["run_id"]: record for record in stored["runs"]}
 
 

@@ -29,7 +29,7 @@ for name in ("absl", "asyncio"):
     logging.getLogger(name).setLevel(logging.CRITICAL)  # what orbax logs as an error it raises, too
 
 KEEP = 2  # checkpoints of a run: the newest, and the one to fall back to
-LONGEST = 200  # characters shown of what a library says
+LONGEST = 100  # characters shown of what a library says
 # What tensorstore, orbax and asyncio say of reads and writes that nobody waits for any more, since one of them failed.
 LATE = ("Event loop is closed", "Encountered error while reading array index", "coroutine '")
 METADATA = "_CHECKPOINT_METADATA"  # orbax's JSON beside the arrays, with the checksums in it
@@ -104,7 +104,10 @@ class Checkpoints:
             return state
         if damages:
             told = "; ".join(f"step {step}: {damage}" for step, damage in damages.items())
-            raise UserError(f"no checkpoint in {self.folder} can be restored ({told}): delete them to start afresh.")
+            # An attempt has the checkpoints of those before it, and the next would take them again.
+            attempts = self.folder.parent.parent
+            named = attempts if attempts.name == "attempts" else self.folder
+            raise UserError(f"no checkpoint in {self.folder} can be restored ({told}): delete {named} to start afresh.")
         return None
 
     def close(self) -> None:

@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         "plan",
         _plan,
         "the runs of an experiment: ids, sizes, tokens, FLOPs, bytes",
-        _experiment_arguments,
+        _plan_arguments,
     )
     _add(commands, "prepare", _prepare, "make the token shards of a corpus", _prepare_arguments)
     _add_sweep(commands)
@@ -161,6 +161,10 @@ def _experiment_arguments(parser: argparse.ArgumentParser, seeds: str = "default
     parser.add_argument("experiment", help="a module of experiments/, such as table5, or all")
     parser.add_argument("--scale", default="mini", help="paper, mini (default) or smoke")
     parser.add_argument("--seeds", type=int, default=1, help=f"seeds 0 .. N-1 ({seeds})")
+
+
+def _plan_arguments(parser: argparse.ArgumentParser) -> None:
+    _experiment_arguments(parser)
     parser.add_argument("--json", action="store_true", help="for scripts")
 
 

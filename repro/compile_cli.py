@@ -49,7 +49,7 @@ def main(args: argparse.Namespace) -> int:
         runs = _missing(args, runs)
     placed = [_placement(args, run) for run in runs]
     if args.rule:
-        print(_rule(runs, placed))
+        print(_rule(runs, placed, as_json=args.json))
         return 0
     return _compile(args, [run.run_id for run in planned], runs, placed)
 
@@ -107,7 +107,7 @@ def _missing(args: argparse.Namespace, runs: "tuple[PlannedRun, ...]") -> "tuple
     return left
 
 
-def _rule(runs: "tuple[PlannedRun, ...]", placed: "list[Placement]") -> str:
+def _rule(runs: "tuple[PlannedRun, ...]", placed: "list[Placement]", *, as_json: bool) -> str:
     from dataclasses import asdict
 
     from repro.compile_report import placement
@@ -125,6 +125,8 @@ def _rule(runs: "tuple[PlannedRun, ...]", placed: "list[Placement]") -> str:
         )
         for run, place in zip(runs, placed, strict=True)
     ]
+    if as_json:
+        return json.dumps([dict(zip(head, row, strict=True)) for row in rows], indent=1)
     return "\n".join(aligned(head, rows, left=3))
 
 

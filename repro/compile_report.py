@@ -20,7 +20,8 @@ NOTES = (
     "A cycle is H steps (one step where nothing synchronises); bytes are those of one replica, of one slice for "
     "Data-Parallel. Rule: the paper's account, N parameters of 4 or 16 bits, the part of them that is kept "
     "where values are dropped. Payload: codes, scales and masks, all parameters. HLO: what the compiled programs' own "
-    "transfers between slices give. A collective of the payload moves (M - 1) times as much for a gather and 2 (M - 1) / M for a ring, by the account and by the programs.",
+    "transfers between slices give. A collective of the payload moves (M - 1) times as much for a gather and "
+    "2 (M - 1) / M for a ring, by the account and by the programs.",
     "Positions are those of instructions in the program's schedule. Overlaps: the transfer starts before the first "
     "instruction of the forward pass and is awaited after the last one of the inner update.",
     "Placement is replica x data x fsdp; a sequence on N: N chips share one.",

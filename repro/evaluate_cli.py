@@ -74,7 +74,7 @@ def evaluate(args: argparse.Namespace) -> int:
     if not jobs:
         runs = f"run of {' '.join(args.what)} at scale {args.scale}"
         print(f"nothing to evaluate: no finished {runs} under {args.root}.")
-    for job in jobs if args.what[0] not in (*names(), "all") else ():
+    for job in jobs if not code and args.what[0] not in (*names(), "all") else ():
         print(result_path(RunFolder(args.root, job.run_id), job.spec.id(job.step)))
     return code
 

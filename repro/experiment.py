@@ -19,6 +19,8 @@ from repro.identity import run_id
 from repro.scales import at_scale
 from repro.words import counted
 
+MOST_SEEDS = 1000  # more is a slip of the hand, and would be planned for minutes
+
 
 @dataclass(frozen=True)
 class Row:
@@ -91,8 +93,8 @@ class PlannedRun:
 
 def expand(experiment: Experiment, scale: str, seeds: int = 1) -> tuple[PlannedRun, ...]:
     """All runs of an experiment at a scale, seed by seed; rows with no counterpart at the scale are left out."""
-    if seeds < 1:
-        raise UserError(f"seeds={seeds}: at least one seed is needed.")
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise UserError(f"seeds={seeds}: choose 1 to {MOST_SEEDS:,}.")
     found = [(row, config) for row in experiment.rows if (config := _at_scale(experiment, row, scale)) is not None]
     return tuple(
         _planned(row, dataclasses.replace(config, seed=seed))

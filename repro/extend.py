@@ -13,7 +13,7 @@ from pathlib import Path
 
 from repro.config import RunConfig
 from repro.errors import UserError
-from repro.files import place, remove_tree, share_tree
+from repro.files import names, place, remove_tree, share_tree
 from repro.identity import from_json, run_id
 from repro.store import RunFolder, find_run, open_folder, read_json, write_json
 
@@ -78,7 +78,8 @@ def extend(root: Path, name: str, steps: int, cache: Path) -> RunFolder:
     folder = RunFolder(root, run_id(new))
     if read_json(folder.path / "extended.json") is None:
         for source in (parent.metrics, parent.syncs, last):
-            _share(source, folder.path / source.relative_to(parent.home))
+            if names(source):  # Data-Parallel has no log of syncs
+                _share(source, folder.path / source.relative_to(parent.home))
         write_json(folder.path / "extended.json", {"run": parent.run_id, "step": config.steps})
     return open_folder(root, new)  # the config comes last: before it there is no run
 

@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 def place(text: str) -> Path:
     """The folder a user names: a local path, or gs://BUCKET/… through etils.epath. UserError for other schemes."""
+    if not text:
+        raise UserError("an empty path: name a folder.")
     if "://" not in text:
         return Path(text)
     if not text.startswith("gs://"):

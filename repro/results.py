@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from repro.errors import UserError
 from repro.evals import choose, read_result
 from repro.experiment import PlannedRun
 from repro.store import RunFolder
@@ -76,10 +75,6 @@ def _read(run: PlannedRun, folder: RunFolder, eval_set: str | None, syncs: bool)
     if not folder.check(run.config):
         return Result(run)
     summary = folder.summary()
-    if summary is not None and summary.get("run_id") != run.run_id:
-        raise UserError(
-            f"{folder.path}/summary.json is that of {summary.get('run_id')!r}: delete that folder, run again."
-        )
     evaluation = None
     if summary is not None:
         spec = choose(run.config, eval_set, parameters=run.parameters)

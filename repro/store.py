@@ -101,8 +101,13 @@ class RunFolder:
         return stored is not None
 
     def summary(self) -> dict[str, Any] | None:
-        """The run's result; None while it isn't finished."""
-        return read_json(self.path / "summary.json")
+        """The run's result; None while it isn't finished. UserError for what is no result of this run."""
+        found = read_json(self.path / "summary.json")
+        if found is None or (isinstance(found, dict) and found.get("run_id") == self.run_id):
+            return found
+        other = found.get("run_id") if isinstance(found, dict) else None
+        told = f"that of {other}" if other else "no result of a run"
+        raise UserError(f"{self.path}/summary.json is {told}: delete that folder, run again.")
 
     def failure(self) -> dict[str, Any] | None:
         """Why the last attempt stopped for good, if it did."""

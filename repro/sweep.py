@@ -7,6 +7,7 @@ at once, here or on machines that share the folder, share the work: each worker 
 
 import contextlib
 import json
+import math
 import os
 import queue
 import signal
@@ -74,7 +75,7 @@ class Crew:
         cores = default_workers()
         if not 1 <= self.workers <= cores:
             raise UserError(f"workers={self.workers}: this machine offers {cores} cores, choose 1 to {cores}.")
-        if self.lease_s <= 0:
+        if not 0 < self.lease_s < math.inf:
             raise UserError(f"a lease of {self.lease_s} seconds: give some time without a sign of a worker.")
 
     @property

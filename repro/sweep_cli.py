@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.claims import LEASE_S
-from repro.errors import UserError
 from repro.evals import SETS, EvalSpec
 from repro.experiment import PlannedRun
 from repro.files import place
@@ -47,10 +46,9 @@ def run(args: argparse.Namespace) -> int:
     workers = default_workers() if args.workers is None else args.workers
     crew = Crew(args.root, args.cache, workers, args.takeover_after, args.retry_failed)
     experiments = trained(args.experiment)
-    if args.seeds < 1:
-        raise UserError(f"seeds={args.seeds}: at least one seed is needed.")
     # One seed first: every item has its first results before any has its second.
-    planned = [run for seeds in range(1, args.seeds + 1) for e in experiments for run in expand(e, args.scale, seeds)]
+    planned = [run for experiment in experiments for run in expand(experiment, args.scale, args.seeds)]
+    planned.sort(key=lambda run: run.config.seed)
     runs = pending(planned, args.root)
     before = Outcome() if args.retry_failed else failed_before(runs, args.root)
     failures = {**before.failed, **before.crashed}

@@ -62,6 +62,7 @@ def begin(run: Path, number: int) -> Path:
             for name in KEPT:
                 if step >= 0 and names(path / name):
                     share_tree(path / name, home / name, _unfinished)
+            _share_older(run, (number, source), home)
         except OSError as error:
             if (path / "from.json").exists() and not _vanished(error):
                 raise UserError(f"{home} could not be made ({error}): free some space and run again.") from error
@@ -72,6 +73,16 @@ def begin(run: Path, number: int) -> Path:
             _drop_overtaken(run, number, step)
             return home
     raise UserError(f"{run}: its attempts changed while they were read, {TRIES} times: run again.")
+
+
+def _share_older(run: Path, taken: tuple[int, ...], home: Path) -> None:
+    """The checkpoints of other attempts, soon dropped, at which a part of the curve ends: should those of the furthest
+    all be damaged, one of these may be sound. Not in a bucket, where each would be a copy.
+    """
+    for other, path in attempts(run) if not is_bucket(run) else ():
+        for step in set(saved_steps(path)) - set(saved_steps(home)) if other not in taken else ():
+            if any(part.endswith(f"-{step:09d}.parquet") for part in names(home / "metrics")):
+                share_tree(path / "checkpoints" / str(step), home / "checkpoints" / str(step), _unfinished)
 
 
 def drop_others(run: Path, number: int) -> None:

@@ -60,6 +60,15 @@ def test_a_changed_config_is_refused(tmp_path):
         load(path)
 
 
+@pytest.mark.parametrize("text", ["[]", "3", '{"runs": 3}', '{"runs": [{}]}', '{"runs": [1]}'])
+def test_what_holds_no_results_is_one_sentence_and_stays(tmp_path, text):
+    path = tmp_path / "r.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match="holds no collected results"):
+        save([finished()], path)
+    assert path.read_text() == text
+
+
 @pytest.mark.parametrize("changes", [{"run_id": "other"}, {"steps": 3}, {"tokens": 1}])
 def test_a_summary_of_another_run_is_refused(tmp_path, changes):
     outcome = save([finished(**changes)], tmp_path / "r.json")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -161,11 +162,11 @@ def test_a_stopped_worker_that_wakes_knows_that_it_has_lost(folder: RunFolder) -
 
 def test_a_finished_run_is_lost_to_all_others(folder: RunFolder, claim: Claim) -> None:
     claim.check()
-    assert RunFolder(folder.root, folder.run_id, 7).write_summary({"steps": 1})
+    assert RunFolder(folder.root, folder.run_id, 7).write_summary({"run_id": folder.run_id, "steps": 1})
     with pytest.raises(ClaimLost):
         claim.check()
-    assert not claim.folder.write_summary({"steps": 2})
-    assert folder.summary() == {"steps": 1}
+    assert not claim.folder.write_summary({"run_id": folder.run_id, "steps": 2})
+    assert folder.summary() == {"run_id": folder.run_id, "steps": 1}
 
 
 def save(home: Path, step: int, content: str = "") -> None:
@@ -194,13 +195,29 @@ def test_an_attempt_goes_on_from_the_furthest_and_touches_none_other(folder: Run
     assert not two.exists() and one.exists()
 
 
+def test_sound_checkpoints_of_attempts_before_are_there_to_fall_back_to(folder: RunFolder) -> None:
+    """Those where the curve of the furthest has a part that ends there: rows after them are written again."""
+    one = begin(folder.path, 1)
+    save(one, 3)
+    two = begin(folder.path, 2)
+    save(two, 6)
+    save(two, 9)
+    for step in (3, 6):  # as the newest two are kept
+        shutil.rmtree(two / "checkpoints" / str(step))
+    save(two, 12)
+    save(attempt_path(folder.path, 1), 4)  # where no part of the second's curve ends
+    three = begin(folder.path, 3)
+    assert sorted(int(p.name) for p in (three / "checkpoints").iterdir()) == [3, 9, 12]
+    assert not one.exists() and two.exists()
+
+
 def test_a_half_made_attempt_counts_for_nothing(folder: RunFolder) -> None:
     save(begin(folder.path, 1), 6)
     save(attempt_path(folder.path, 2), 6, "half")
     assert folder.checkpoints == attempt_path(folder.path, 1) / "checkpoints"
     three = begin(folder.path, 3)
     assert (three / "checkpoints/6/data").read_text() == "6"
-    RunFolder(folder.root, folder.run_id, 3).write_summary({"steps": 6})
+    RunFolder(folder.root, folder.run_id, 3).write_summary({"run_id": folder.run_id, "steps": 6})
     assert [p.name for p in (folder.path / "attempts").iterdir()] == ["000003"]
 
 

@@ -25,7 +25,7 @@ SHORT = tiny.corpus_config(tiny.synced(every=6, delays=(2,), fragments=tiny.MERG
 def finished(config: RunConfig, root: Path) -> Path:
     """A run folder with the least that `extend` looks at."""
     folder = open_folder(root, config)
-    (folder.path / "summary.json").write_text("{}")
+    folder.write_summary({"run_id": folder.run_id})
     for name in ("metrics", "syncs", f"checkpoints/{config.steps}"):
         (folder.path / name).mkdir(parents=True)
         (folder.path / name / "file").write_text(name)
@@ -70,6 +70,14 @@ def refused(root: Path, steps: int, tokens: Path) -> str:
         extend(root, "smoke", steps, tokens.parents[1])
     assert sorted(root.rglob("*")) == before
     return str(caught.value)
+
+
+def test_a_run_without_a_log_of_syncs_is_extended_too(tmp_path: Path, smoke_tokens: Path) -> None:
+    alone = tiny.corpus_config(None, steps=T)
+    path = finished(alone, tmp_path)
+    shutil.rmtree(path / "syncs")
+    folder = extend(tmp_path, run_id(alone), MORE, smoke_tokens.parents[1])
+    assert sorted(p.name for p in folder.path.iterdir()) == ["checkpoints", "config.json", "extended.json", "metrics"]
 
 
 def test_what_can_not_be_extended_is_one_sentence_and_writes_nothing(tmp_path: Path, smoke_tokens: Path) -> None:

@@ -9,6 +9,7 @@ from fabricated import finish, planned
 
 from repro.errors import UserError
 from repro.results import collect
+from repro.status import states
 from repro.store import open_folder, write_json
 
 
@@ -44,6 +45,16 @@ def test_a_summary_of_another_run_is_refused(tmp_path: Path):
     (folder.path / "summary.json").write_text((other.path / "summary.json").read_text())
     with pytest.raises(UserError, match=two.run_id):
         collect((one,), tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "3"])
+def test_a_summary_of_no_run_is_one_sentence_for_all_who_read_it(tmp_path: Path, text: str):
+    run, *_ = planned()
+    folder = finish(run, tmp_path)
+    (folder.path / "summary.json").write_text(text)
+    for read in (lambda: collect((run,), tmp_path), lambda: states((run,), tmp_path, 0.0)):
+        with pytest.raises(UserError, match="is no result of a run: delete that folder"):
+            read()
 
 
 def test_a_broken_summary_is_one_sentence(tmp_path: Path):
