@@ -7,9 +7,11 @@ the compiler (the extra `tpu`). A program is compiled once for all runs that sha
 import importlib.util
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -27,6 +29,7 @@ from repro.scenario import DATA_PARALLEL_CODEC
 from repro.state import Layout
 from repro.step import Stepper
 
+TOP = Path(__file__).resolve().parents[1]  # of the checkout
 MENDS = 3  # what is tried of the mends that the estimate names
 _ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",  # no pod to ask
@@ -101,6 +104,8 @@ def topology(name: str, slices: int) -> Topology:
     if importlib.util.find_spec("libtpu") is None:
         raise UserError("libtpu, which holds the TPU compiler, is missing: pip install -e '.[tpu]' brings it.")
     jax.config.update("jax_platforms", "cpu")  # the compiler alone; a backend would look for chips
+    # A kernel's text names its source files; without their folders it is one program wherever the checkout lies.
+    jax.config.update("jax_hlo_source_file_canonicalization_regex", f"^(.*/site-packages|{re.escape(str(TOP))})/")
     for variable, value in _ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
     try:

@@ -1,8 +1,11 @@
 """Programs compiled ahead of time for two TPU slices: overlap, bytes, memory. Skipped only where libtpu is missing."""
 
+import base64
 import importlib.util
+import re
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -178,6 +181,20 @@ def test_flash_attention_lowers_the_memory() -> None:
         assert program.schedule.transfers == ()
         totals.append(program.memory.total)
     assert totals[0] < 0.9 * totals[1]
+
+
+@needs_libtpu
+def test_a_program_is_known_wherever_the_checkout_lies() -> None:
+    """A kernel carries the names of its source files, in base64: not of the folders they lie in."""
+    config = replace(run_of(1), model=replace(MODEL, ffn_width=1024, heads=4, seq_len=1024))
+    resources = mesh_for(config, 4, 2)
+    assert resources.attention == "flash"
+    stepper = Stepper(Layout.of(config, resources, devices=list(pair().devices)))
+    kernels = re.findall(r"body\\22: \\22([A-Za-z0-9+/=]+)\\22", stepper.lower(()).as_text())
+    assert kernels
+    for kernel in map(base64.b64decode, kernels):
+        assert b"attention" in kernel and str(Path(__file__).parents[1]).encode() not in kernel
+        assert b"site-packages" not in kernel
 
 
 @needs_libtpu

@@ -1,4 +1,4 @@
-"""The committed result of `make compile-paper`: every run of Table 5 and others, and what it says of each."""
+"""The committed result of `make compile-paper`: every run of the paper, and what it says of each."""
 
 import math
 import re
@@ -25,8 +25,10 @@ PLANNED = {run.run_id: run.config for spec in trained("all") for run in expand(s
 TABLE5 = {run.run_id for run in expand(load("table5"), "paper")}
 
 
-def test_every_run_of_table_5_is_there_and_fits():
-    assert TABLE5 <= RUNS.keys() <= PLANNED.keys()
+def test_every_run_of_the_paper_is_there_and_fits():
+    """A new spec may wait for `make compile-paper MISSING=1`."""
+    paper = [spec for spec in trained("all") if not spec.place.startswith("beyond")]
+    assert {run.run_id for spec in paper for run in expand(spec, "paper")} <= RUNS.keys() <= PLANNED.keys()
     assert all(run["fits"] for run in RUNS.values())
     largest = {name: max(p["memory"]["total"] for p in run["programs"]) for name, run in RUNS.items()}
     assert all(size <= RUNS[name]["usable_bytes"] for name, size in largest.items())
