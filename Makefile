@@ -123,8 +123,9 @@ test: $(TEST_ENV)  ## all tests but the slow ones, and the linters
 	@$(VENV)/bin/ruff check -q . && $(VENV)/bin/ruff format -q --check .
 	@$(PY) -m pytest -n 2 --dist worksteal -m "not slow"
 
+# One worker more than cores: tests that wait for processes leave a core idle, and these need little memory.
 test-fast: $(TEST_ENV)  ## the tests without compiled programs
-	@$(PY) -m pytest -n 2 --dist worksteal -m "not slow and not compiles"
+	@$(PY) -m pytest -n 3 --dist worksteal -m "not slow and not compiles"
 
 smoke: $(TEST_ENV)  ## make paper SCALE=smoke, and whether every function of analysis was called
 	@rm -rf $(OUT)/coverage; mkdir -p $(OUT)/coverage

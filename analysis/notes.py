@@ -83,15 +83,17 @@ def _diverged(table: Table) -> Iterator[str]:
 
 
 def _sources(table: Table) -> Iterator[str]:
-    yield "Ours: validation_losses in summary.json of each run's folder, scores in evals/ beside it; the ids are below."
+    collected = sum(result.archived for result in table.results)
+    if collected < len(table.results):
+        yield "Ours: validation_losses in summary.json of each run's folder, scores in evals/ beside; by the ids below."
+    if collected:
+        count = f"{collected} of {len(table.results)}"
+        yield f"Ours: {count} results are the collected ones of data/results/{table.scale}.json, by the ids below."
     if table.cells:
         places = dict.fromkeys(cell.where for cell in table.cells)
         item = table.experiment.printed or table.experiment.name
         yield f"The paper's: data/paper/{item}.csv ({'; '.join(places)}), in the characters printed."
     yield from _rounds_beside(table)
-    collected = sum(result.archived for result in table.results)
-    if collected:
-        yield f"{collected} of {len(table.results)} results are the collected ones of data/results/{table.scale}.json."
     yield from _made_by(table.results)
     domains = sorted({name for r in table.results if r.summary for name in r.summary.get("in_domain", ())})
     if domains:

@@ -15,6 +15,8 @@ from repro.methods import Method, Network
 from repro.scenario import least_bandwidth, least_delay, paper_cycle, sync_of, trainer_cycle
 from repro.simulate import Cycle, Link, link_intervals, utilisation
 
+MOST_LAYERS, MOST_EVERY = 1_000, 10_000  # more than any network has; both at once take a minute
+
 
 @dataclass(frozen=True)
 class Question:
@@ -44,6 +46,12 @@ class Question:
                 raise UserError(f"{len(values)} {name} for {self.replicas} replicas: give one, or one for each.")
         if not self.bits > 0:
             raise UserError(f"{self.bits} bits a parameter: give a number above 0.")
+        for name, count, most in (
+            ("layers", self.network.layers, MOST_LAYERS),
+            ("steps a cycle", self.every, MOST_EVERY),
+        ):
+            if count > most:
+                raise UserError(f"{count:,} {name}: choose {most:,} at most, each is simulated.")
         if not 0 <= self.embedding_params < self.network.params:
             raise UserError(
                 f"{self.embedding_params} embedding parameters of {self.network.params}: give 0 or more, but not all."

@@ -57,7 +57,7 @@ def read_json(path: Path) -> Any | None:
     try:
         return None if content is None else json.loads(content)
     except ValueError as error:
-        raise UserError(f"{path} is not JSON ({error}): delete it, or put back what was there.") from error
+        raise UserError(f"{path} is not JSON ({error}): put back what was there, or move it away.") from error
 
 
 @dataclass(frozen=True)

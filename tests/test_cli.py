@@ -12,6 +12,7 @@ from repro.experiment import expand, load
 from repro.store import open_folder
 
 ROOT = Path(__file__).parents[1]
+SIMULATED = ["simulate", "--params", "7e9", "--step-time", "1", "--bandwidth", "1"]
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,8 @@ ROOT = Path(__file__).parents[1]
         (["compile", "table5", "--missing", "--topology", "v5e:4x4"], "--missing goes with the slices of the rule"),
         (["compile", "table5", "--rule", "--run", "35m", "--microbatches", "3"], "microbatches=3 of 16 sequences"),
         (["diff", "x", "y"], "no run 'x'"),
+        ([*SIMULATED, "--layers", "1000000"], "1,000,000 layers: choose 1,000 at most"),
+        ([*SIMULATED, "--layers", "8", "--every", "1000000"], "1,000,000 steps a cycle: choose 10,000 at most"),
     ],
 )
 def test_bad_input_is_one_sentence(words, said, capsys, tmp_path, monkeypatch):

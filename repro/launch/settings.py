@@ -91,5 +91,7 @@ def _read(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
         return {}
+    except IsADirectoryError as error:
+        raise UserError(f"{path} is a folder: name a file, as docs/pod.md says.") from error
     except ValueError as error:
         raise UserError(f"{path} is not TOML ({error}).") from error
