@@ -24,7 +24,7 @@ from repro.state import Layout, TrainState
 
 Key = tuple[Action, ...]
 
-PROGRAMS_KEPT = 64  # of one process
+PROGRAMS_KEPT = 24  # of one process, some 20 MiB each; more spare a whole sweep few compilations
 
 
 @lru_cache(maxsize=PROGRAMS_KEPT)
