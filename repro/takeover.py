@@ -85,6 +85,14 @@ def _share_older(run: Path, taken: tuple[int, ...], home: Path) -> None:
                 share_tree(path / "checkpoints" / str(step), home / "checkpoints" / str(step), _unfinished)
 
 
+def drop_ahead(run: Path, number: int, step: int) -> None:
+    """Delete what the attempts before `number` hold of steps after `step`: found damaged, it would be taken again."""
+    for other, home in attempts(run):
+        for later in saved_steps(home) if other < number else ():
+            if later > step:
+                remove_tree(home / "checkpoints" / str(later))
+
+
 def drop_others(run: Path, number: int) -> None:
     """Delete the attempts that the one which finished the run makes superfluous."""
     for name in names(run / "attempts"):

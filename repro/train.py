@@ -28,6 +28,7 @@ from repro.shapes import parameter_count
 from repro.state import Layout, TrainState, start
 from repro.step import Stepper, Sync
 from repro.store import RunFolder
+from repro.takeover import drop_ahead
 from repro.timing import Timing
 from repro.validate import Validator
 
@@ -174,6 +175,8 @@ class _Loop:
             self.report({"stage": "restoring", "step": state.step if state else 0, "warning": text})
         if warnings:
             self.note({"warnings": warnings})
+            if state and self.folder.attempt is not None and processes.is_first():
+                drop_ahead(self.folder.path, self.folder.attempt, state.step)
         return state or start(self.layout)
 
     def _compile(self, step: int) -> None:

@@ -23,7 +23,7 @@ from repro.identity import config_text
 from repro.provenance import Attempt, history
 from repro.status import states
 from repro.store import RunBusy, RunFolder, open_folder
-from repro.takeover import attempt_path, begin
+from repro.takeover import attempt_path, begin, drop_ahead
 
 ROOT = Path(__file__).parents[1]
 RUN = tiny.run_config(tiny.synced())
@@ -209,6 +209,19 @@ def test_sound_checkpoints_of_attempts_before_are_there_to_fall_back_to(folder: 
     three = begin(folder.path, 3)
     assert sorted(int(p.name) for p in (three / "checkpoints").iterdir()) == [3, 9, 12]
     assert not one.exists() and two.exists()
+
+
+def test_what_was_found_damaged_is_not_taken_again(folder: RunFolder) -> None:
+    save(begin(folder.path, 1), 3)
+    two = begin(folder.path, 2)
+    save(two, 9)
+    three = begin(folder.path, 3)
+    shutil.rmtree(three / "checkpoints/9")  # damaged: it goes on from 3, and is stopped before it reaches 9 again
+    drop_ahead(folder.path, 3, 3)
+    save(three, 6)
+    four = begin(folder.path, 4)
+    assert json.loads((four / "from.json").read_text()) == {"attempt": 3, "step": 6}
+    assert sorted(p.name for p in (four / "checkpoints").iterdir()) == ["3", "6"] and not two.exists()
 
 
 def test_a_half_made_attempt_counts_for_nothing(folder: RunFolder) -> None:
