@@ -12,6 +12,7 @@ A worker that was stopped meanwhile looks for a newer claim before it goes on, s
 
 import contextlib
 import json
+import math
 import os
 import platform
 import threading
@@ -125,6 +126,12 @@ def _overwrite(path: Path, content: bytes) -> None:
         os.ftruncate(file, len(content))
     finally:
         os.close(file)
+
+
+def check_lease(seconds: float) -> None:
+    """UserError for what is no time."""
+    if not 0 < seconds < math.inf:
+        raise UserError(f"a lease of {seconds} seconds: give some time without a sign of a worker.")
 
 
 def take(folder: RunFolder, over: int, lease_s: float = LEASE_S) -> Claim | None:

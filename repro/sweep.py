@@ -7,7 +7,6 @@ at once, here or on machines that share the folder, share the work: each worker 
 
 import contextlib
 import json
-import math
 import os
 import queue
 import signal
@@ -22,7 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from repro.claims import LEASE_S, Watch
+from repro.claims import LEASE_S, Watch, check_lease
 from repro.errors import UserError
 from repro.experiment import PlannedRun, unique
 from repro.files import is_bucket
@@ -75,8 +74,7 @@ class Crew:
         cores = default_workers()
         if not 1 <= self.workers <= cores:
             raise UserError(f"workers={self.workers}: this machine offers {cores} cores, choose 1 to {cores}.")
-        if not 0 < self.lease_s < math.inf:
-            raise UserError(f"a lease of {self.lease_s} seconds: give some time without a sign of a worker.")
+        check_lease(self.lease_s)
 
     @property
     def log(self) -> Path:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from repro.claims import LEASE_S, Claim, ClaimLost, Watch, take
+from repro.claims import LEASE_S, Claim, ClaimLost, Watch, check_lease, take
 from repro.config import RunConfig
 from repro.errors import UserError
 from repro.experiment import expand, trained
@@ -53,6 +53,7 @@ def main(args: argparse.Namespace) -> int:
 
     Process 0 claims the run and decides for the others.
     """
+    check_lease(args.takeover_after)
     config, stop = _config(args), Stop()  # a wrong one is told before seconds of imports
     from repro.processes import Cluster, any_of, from_first, is_first, join
     from repro.train import Interrupted

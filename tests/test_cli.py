@@ -35,6 +35,7 @@ SIMULATED = ["simulate", "--params", "7e9", "--step-time", "1", "--bandwidth", "
         (["run", "table5", "--seeds", "1001"], "seeds=1001: choose 1 to 1,000"),
         (["run", "table5", "--scale", "smoke", "--takeover-after", "nan"], "a lease of nan seconds"),
         (["run", "table5", "--root", ""], "an empty path"),
+        (["train", "config.json", "--takeover-after", "inf"], "a lease of inf seconds"),
         (["simulate", "--params", "7e9", "--layers", "8", "--step-time", "1", "--bandwidth", "inf"], "--bandwidth inf"),
         (["collect", "table5", "--root", "/nowhere"], "no folder /nowhere"),
         (["collect", "table5", "--to", "a.json"], "--to a.json: a folder is needed, in which mini.json will stand"),
