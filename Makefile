@@ -1,4 +1,4 @@
-# Targets build their own environment in .venv and redo it only when the pins change.
+# Targets build their own environment in .venv and redo it only when the pins change. Of programs they take what POSIX has.
 SCALE ?= mini
 SEEDS ?= 1
 VENV ?= .venv
@@ -7,7 +7,7 @@ ROOT ?= runs
 OUT ?= build
 
 PY := $(VENV)/bin/python
-digest = $(shell cat requirements/$(1).txt requirements/install.sh | sha256sum | cut -c1-12)
+digest = $(or $(shell cat requirements/$(1).txt requirements/install.sh | cksum | cut -d ' ' -f 1),$(error no cksum here))
 RUN_ENV := $(VENV)/.run-$(call digest,run)
 TEST_ENV := $(VENV)/.test-$(call digest,test)
 NOTEBOOK_ENV := $(VENV)/.notebook-$(call digest,notebook)
@@ -30,8 +30,8 @@ TRAINED := $(filter-out __init__ base table2 table4 tuning $(SCORED) $(DRAWN),$(
 .PHONY: help env paper paper-plan report notebooks compile-paper table5 table2 table4 figures-simulated accounts inconsistencies compiled claims tuning test test-fast smoke test-slow test-launch torture lint bench clean
 
 help:  ## this list
-	@sed -nE 's/^([a-z0-9%-]+):.*## (.*)$$/  \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
-	@echo '  The same for each of: $(filter-out table5,$(SCORED)) $(TRAINED) $(DRAWN)' | fold -s -w 118
+	@awk -F ':.*## ' '/^[a-z0-9%-]+:.*## / {printf "  %-17s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@printf '  %s\n' 'The same for each of:' '$(filter-out table5,$(SCORED))' '$(TRAINED)' '$(DRAWN)'
 
 env: $(RUN_ENV)  ## the virtual environment alone
 

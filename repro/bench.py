@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from repro import bench_start
+from repro.cores import cores, keep_to
 
 BLOCKS, STEPS = 15, 60
 SIZE = "100M"  # the second of the mini ladder
@@ -139,7 +140,7 @@ def measure(cache: Path) -> tuple[list[Ratio], list[str]]:
     same = _fingerprint(stream) == _fingerprint(off)
     lines = [
         f"{stream.config.model.size} parameters, batch {stream.config.batch} x {stream.config.model.seq_len}, "
-        f"{BLOCKS} interleaved blocks of {STEPS} steps, core {sorted(os.sched_getaffinity(0))}, jax {jax.__version__}",
+        f"{BLOCKS} interleaved blocks of {STEPS} steps, core {cores()}, jax {jax.__version__}",
         "tokens/s (median): " + ", ".join(f"{name} {value:,.0f}" for name, value in rate.items()),
         f"a step without an event is the same program with synchronisation on as off: {'yes' if same else 'NO'}",
     ]
@@ -190,7 +191,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=Path("cache"))
     args = parser.parse_args()
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # finding an accelerator's library must not start it
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    keep_to(cores()[:1])
     ratios, lines = measure(args.cache)
     print("\n".join([*lines, *(ratio.line() for ratio in ratios)]), flush=True)
     print("\n".join(bench_start.measure(args.cache)))

@@ -251,10 +251,11 @@ def _prepare(args: argparse.Namespace) -> int:
 
 
 def _prepared_text(args: argparse.Namespace, given: dict[str, Any]) -> Path:
+    from repro.cores import cores
     from repro.prepare.progress import progress_bar
     from repro.prepare.text import TextRequest, describe_folder, prepare_text
 
-    workers = given.pop("workers") if "workers" in given else len(os.sched_getaffinity(0))
+    workers = given.pop("workers") if "workers" in given else len(cores())
     with progress_bar() as progress:
         folder = prepare_text(TextRequest(args.corpus, vocab=args.vocab, **given), args.cache, workers, progress)
     print(describe_folder(folder), file=sys.stderr)

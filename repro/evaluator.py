@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from repro.config import RunConfig
+from repro.cores import cores, keep_to
 from repro.errors import UserError
 from repro.evals import METRICS, Asked, EvalSpec, read_result
 from repro.files import place
 from repro.store import RunFolder
+from repro.words import counted
 
 EXIT_INTERRUPTED = 42
 REPORT_SECONDS = 10.0
@@ -45,7 +47,7 @@ def evaluate_all(
     jobs: tuple[Job, ...], root: Path, cache: Path, workers: int, *, batch: int, source: str = "packages"
 ) -> int:
     """Do every job; the greatest exit code of the workers. Questions are made first, once for all."""
-    cores = sorted(os.sched_getaffinity(0))
+    own = cores()
     check_workers(workers)
     _make_questions(jobs, cache, source)
     workers = min(workers, len(jobs))
@@ -54,7 +56,7 @@ def evaluate_all(
     try:
         for index in range(workers):
             words = ["--root", str(root), "--cache", str(cache), "--batch", str(batch), "--source", source]
-            words += ["--cores", ",".join(map(str, cores[index::workers]))]
+            words += ["--cores", ",".join(map(str, own[index::workers]))]
             worker = subprocess.Popen(
                 [sys.executable, "-m", "repro.evaluator", *words], stdin=subprocess.PIPE, text=True
             )
@@ -74,9 +76,9 @@ def evaluate_all(
 
 def check_workers(workers: int) -> None:
     """UserError for more workers than cores, or none."""
-    cores = len(os.sched_getaffinity(0))
-    if not 1 <= workers <= cores:
-        raise UserError(f"workers={workers}: this machine offers {cores} cores, choose 1 to {cores}.")
+    most = len(cores())
+    if not 1 <= workers <= most:
+        raise UserError(f"workers={workers}: this machine offers {counted(most, 'core')}, choose 1 to {most}.")
 
 
 def _make_questions(jobs: tuple[Job, ...], cache: Path, source: str) -> None:
@@ -97,7 +99,7 @@ def main() -> int:
     parser.add_argument("--source", required=True)
     parser.add_argument("--cores", required=True)
     args = parser.parse_args()
-    os.sched_setaffinity(0, {int(core) for core in args.cores.split(",")})
+    keep_to(int(core) for core in args.cores.split(","))
     jobs = json.load(sys.stdin)
     try:
         _configure_jax(args.cache)

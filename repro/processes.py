@@ -20,6 +20,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 
+from repro.cores import cores
 from repro.errors import UserError
 from repro.worker import EXIT_INTERRUPTED
 
@@ -60,7 +61,7 @@ def join(cluster: Cluster, within_s: float = MEET_S) -> bool:
         raise UserError(f"--meet-within {within_s:g}: give the others some seconds.")
     if cluster.devices is not None:
         # A collective holds a thread for each device until all are there: with fewer threads it never ends.
-        threads = max(2 * cluster.devices, len(os.sched_getaffinity(0)))
+        threads = max(2 * cluster.devices, len(cores()))
         os.environ.setdefault("NPROC", str(threads))
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", cluster.devices)

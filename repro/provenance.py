@@ -1,7 +1,6 @@
 """Where a number comes from: commit, versions, machine, mesh and every attempt at the run. No JAX."""
 
 import importlib.metadata
-import os
 import platform
 import subprocess
 import time
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.claims import beat_record, claim_record, end_record, is_dead, newest
+from repro.cores import cores
 from repro.store import RunFolder, write_json
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "drjax", "orbax-checkpoint", "numpy", "sentencepiece")
@@ -33,7 +33,7 @@ def machine() -> dict[str, Any]:
     """Kind of processor, cores this process may use, Python and package versions."""
     return {
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": len(cores()),
         "system": platform.system(),
         "python": platform.python_version(),
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},

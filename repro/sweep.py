@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.claims import LEASE_S, Watch, check_lease
+from repro.cores import cores
 from repro.errors import UserError
 from repro.experiment import PlannedRun, unique
 from repro.files import is_bucket
@@ -29,6 +30,7 @@ from repro.identity import config_text
 from repro.progress import Board
 from repro.store import RunFolder
 from repro.takeover import saved_steps
+from repro.words import counted
 
 EXIT_INTERRUPTED = 42
 # XLA on CPU allocates its temporaries anew each step. Kept by the process, they cost no page faults: a third of a step.
@@ -71,9 +73,9 @@ class Crew:
 
     def __post_init__(self) -> None:
         """UserError when this machine can't have so many workers, or a lease is no time."""
-        cores = default_workers()
-        if not 1 <= self.workers <= cores:
-            raise UserError(f"workers={self.workers}: this machine offers {cores} cores, choose 1 to {cores}.")
+        most = default_workers()
+        if not 1 <= self.workers <= most:
+            raise UserError(f"workers={self.workers}: this machine offers {counted(most, 'core')}, choose 1 to {most}.")
         check_lease(self.lease_s)
 
     @property
@@ -118,16 +120,15 @@ def sweep(runs: Iterable[PlannedRun], crew: Crew, *, title: str = "") -> Outcome
     todo = pending(runs, crew.root)
     if not todo:
         return Outcome()
-    cores = sorted(os.sched_getaffinity(0))
     crew.log.parent.mkdir(parents=True, exist_ok=True)
     with crew.log.open("a") as log:
-        return _Pool(todo, crew, cores, log, title).run()
+        return _Pool(todo, crew, cores(), log, title).run()
 
 
 class _Pool:
     """The worker processes and the queue of runs."""
 
-    def __init__(self, todo: tuple[PlannedRun, ...], crew: Crew, cores: list[int], log: Any, title: str) -> None:
+    def __init__(self, todo: tuple[PlannedRun, ...], crew: Crew, own: list[int], log: Any, title: str) -> None:
         self.waiting = deque(todo)
         self.later: deque[tuple[float, PlannedRun]] = deque()  # held by others, with when to look again
         self.messages: queue.Queue[tuple[int, dict[str, Any] | None]] = queue.Queue()
@@ -138,15 +139,15 @@ class _Pool:
         self.outcome, self.crew, self.log, self.watch = Outcome(), crew, log, Watch()
         count = min(crew.workers, len(todo))
         self.environment = environment(smoke=all(run.config.scale == "smoke" for run in todo))
-        self.cores = [cores[i::count] for i in range(count)]
+        self.cores = [own[i::count] for i in range(count)]
         self.workers = [self._start(i) for i in range(count)]
         self.board = Board(todo, count, title)
         self.looked = time.monotonic()
         self.false_starts = 0  # workers in a row that ended before they were ready
 
     def _start(self, index: int) -> subprocess.Popen:
-        cores, crew = ",".join(map(str, self.cores[index])), self.crew
-        words = ["--cores", cores, "--cache", str(crew.cache), "--root", str(crew.root), "--lease", str(crew.lease_s)]
+        share, crew = ",".join(map(str, self.cores[index])), self.crew
+        words = ["--cores", share, "--cache", str(crew.cache), "--root", str(crew.root), "--lease", str(crew.lease_s)]
         # Its own group, so that a Ctrl-C reaches the parent alone, which asks each worker once.
         worker = subprocess.Popen(
             [sys.executable, *WORKER, *words],
@@ -339,7 +340,7 @@ def environment(*, smoke: bool) -> dict[str, str]:
 
 def default_workers() -> int:
     """One a core."""
-    return len(os.sched_getaffinity(0))
+    return len(cores())
 
 
 def corpora(runs: Iterable[PlannedRun]) -> set[tuple[str, int]]:

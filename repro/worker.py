@@ -14,6 +14,8 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from repro.cores import keep_to
+
 if TYPE_CHECKING:
     from repro.claims import Claim
     from repro.config import RunConfig
@@ -29,7 +31,7 @@ def main() -> int:
     parser.add_argument("--root", required=True)
     parser.add_argument("--lease", type=float, required=True)
     args = parser.parse_args()
-    os.sched_setaffinity(0, {int(c) for c in args.cores.split(",")})
+    keep_to(int(core) for core in args.cores.split(","))
     stop = Stop(with_parent=True)
     _configure_jax(args.cache)
     tell(ready=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from repro.cores import cores
 from repro.errors import UserError
 
 LEFT_ALONE = "already exists, XPK will not create this workload"
@@ -21,7 +22,7 @@ def require(xpk: str) -> str:
 
 def render(xpk: str, jobs: Iterable[tuple[Sequence[str], Path]]) -> None:
     """Each job's complete manifest, offline and side by side: (xpk's arguments, file). UserError with xpk's reason."""
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with ThreadPoolExecutor(len(cores())) as pool:
         for _ in pool.map(lambda job: _render(xpk, *job), jobs):
             pass
 

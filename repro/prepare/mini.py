@@ -4,7 +4,6 @@ Stages: packages → passages → documents (no repetition, nothing of the evalu
 """
 
 import hashlib
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import sentencepiece
 
+from repro.cores import cores
 from repro.data import Tokenizer
 from repro.prepare.overlap import RunHasher, share_seen_before, shares_any
 from repro.prepare.packages import fetch_packages
@@ -33,7 +33,7 @@ def build(recipe: MiniRecipe, folder: Path, cache: Path, progress: Progress) -> 
     tokenizer = _tokenizer(folder, splits["train"], recipe)
     progress("tokenizer", 1, 1)
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / MODEL))
-    threads = os.cpu_count() or 1
+    threads = len(cores())
 
     def encode(texts: list[str]) -> list[np.ndarray]:
         return processor.encode(texts, return_type="numpy", num_threads=threads)
