@@ -24,7 +24,7 @@ from repro.results import Result
 from repro.store import read_json
 
 FOLDER = Path(__file__).resolve().parent.parent / "data" / "results"
-MADE = ("commit", "dirty", "python", "versions", "processor", "cores", "mesh", "tokens")
+MADE = ("commit", "dirty", "python", "versions", "processor", "cores", "mesh", "tokens", "settings")
 DIGITS = 4  # of a cosine similarity or norm that is kept
 
 Record = dict[str, Any]

@@ -18,6 +18,7 @@ import numpy as np
 
 from repro import bench_start
 from repro.cores import cores, keep_to
+from repro.jax_settings import pin
 
 BLOCKS, STEPS = 15, 60
 SIZE = "100M"  # the second of the mini ladder
@@ -191,6 +192,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=Path("cache"))
     args = parser.parse_args()
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # finding an accelerator's library must not start it
+    pin()
     keep_to(cores()[:1])
     ratios, lines = measure(args.cache)
     print("\n".join([*lines, *(ratio.line() for ratio in ratios)]), flush=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repro.errors import UserError
+from repro.jax_settings import pin
 
 if TYPE_CHECKING:
     from repro.experiment import PlannedRun
@@ -57,6 +58,7 @@ def main(args: argparse.Namespace) -> int:
 def _compile(
     args: argparse.Namespace, order: list[str], runs: "tuple[PlannedRun, ...]", placed: "list[Placement]"
 ) -> int:
+    pin()
     from analysis import render
     from repro.compile import compile_run, topology
     from repro.compile_report import as_json, document, merged

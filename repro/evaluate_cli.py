@@ -16,6 +16,7 @@ from repro.evaluator import Job, check_workers, evaluate_all, pending
 from repro.experiment import expand, load, names, trained
 from repro.files import place
 from repro.identity import from_json
+from repro.jax_settings import clean, pin
 from repro.store import RunFolder, find_run, named, read_json
 from repro.sweep import default_workers
 from repro.words import counted
@@ -67,6 +68,7 @@ def evaluate(args: argparse.Namespace) -> int:
     code = 0
     if todo:
         choose_platform()
+        clean(os.environ)  # for one sentence, where each worker would say its own
         workers = default_workers() if args.workers is None else args.workers
         check_workers(workers)
         print(f"{_estimate(todo, workers)}.", file=sys.stderr)
@@ -136,6 +138,7 @@ def lm_eval(args: argparse.Namespace) -> int:
     """lm-eval's command line with a run as its model."""
     run = find_run(args.root, args.run).run_id
     choose_platform()
+    pin()
     from repro.harness import command_line  # JAX and lm-eval: seconds
 
     model_args = {"run": run, "root": str(args.root), "cache": str(args.cache)}

@@ -20,6 +20,7 @@ from repro.cores import cores, keep_to
 from repro.errors import UserError
 from repro.evals import METRICS, Asked, EvalSpec, read_result
 from repro.files import place
+from repro.jax_settings import pin
 from repro.store import RunFolder
 from repro.words import counted
 
@@ -115,6 +116,7 @@ def main() -> int:
 
 
 def _configure_jax(cache: Path) -> None:
+    pin()
     import jax
 
     jax.config.update("jax_compilation_cache_dir", str((cache / "xla").resolve()))

@@ -8,6 +8,7 @@ from repro.errors import UserError
 from repro.evaluate_cli import add_common, choose_platform
 from repro.experiment import expand, load, names
 from repro.files import names as listed
+from repro.jax_settings import pin
 from repro.store import RunFolder, find_run
 
 FORMATS = ("safetensors", "tensorboard", "wandb")
@@ -70,6 +71,7 @@ def _writer(form: str) -> Callable[..., object]:
 
 def _parameters(folder: RunFolder, args: argparse.Namespace) -> object:
     choose_platform()
+    pin()
     from repro import export as exporting  # JAX
 
     out = args.out or Path("exports") / folder.run_id

@@ -27,6 +27,7 @@ from repro.errors import UserError
 from repro.experiment import PlannedRun, unique
 from repro.files import is_bucket
 from repro.identity import config_text
+from repro.jax_settings import clean
 from repro.progress import Board
 from repro.store import RunFolder
 from repro.takeover import saved_steps
@@ -332,10 +333,11 @@ def _send(worker: subprocess.Popen, message: dict[str, Any]) -> None:
 
 
 def environment(*, smoke: bool) -> dict[str, str]:
-    """Of a process that trains here."""
+    """Of a process that trains here. UserError for a flag of XLA that may change numbers."""
     effort = EFFORTLESS if smoke else LITTLE_EFFORT
-    flags = f"{effort} {os.environ.get('XLA_FLAGS', '')}".strip()  # the caller's come last and win
-    return {**os.environ, **ALLOCATOR, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    kept = clean(os.environ)
+    flags = f"{effort} {kept.get('XLA_FLAGS', '')}".strip()  # the caller's come last and win
+    return {**kept, **ALLOCATOR, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
 
 
 def default_workers() -> int:

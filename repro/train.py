@@ -20,6 +20,7 @@ from repro.checkpoint import Checkpoints
 from repro.config import RunConfig
 from repro.data import Batches, TokenSet
 from repro.errors import UserError
+from repro.jax_settings import in_force, pin
 from repro.mesh import batch_sharding
 from repro.metrics import MetricsLog
 from repro.optim import learning_rate
@@ -78,10 +79,12 @@ def train(
 ) -> dict[str, Any]:
     """Train to the end, from the newest sound checkpoint if there is one, and return the summary.
 
-    `note` takes what belongs in the provenance: damaged checkpoints, how long the start and the saves took. Raises
-    UserError for a run that can't start, can't be saved or whose loss or outer gradient stops being finite, and
-    Interrupted when `stop_asked` says so, with the state saved.
+    `note` takes what belongs in the provenance: JAX's settings, damaged checkpoints, how long the start and the saves
+    took. Raises UserError for a run that can't start, can't be saved or whose loss or outer gradient stops being
+    finite, and Interrupted when `stop_asked` says so, with the state saved.
     """
+    pin()
+    note({"settings": in_force()})
     timing = Timing()
     layout = Layout.of(config, resources)
     check_vocabulary(config, tokens)

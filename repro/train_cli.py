@@ -17,6 +17,7 @@ from repro.errors import UserError
 from repro.experiment import expand, trained
 from repro.files import place
 from repro.identity import from_json, run_id
+from repro.jax_settings import pin
 from repro.resource_flags import MESH, add_flags, asked
 from repro.resources import Resources, local_resources
 from repro.store import RunFolder, open_folder, read_json
@@ -55,6 +56,7 @@ def main(args: argparse.Namespace) -> int:
     """
     check_lease(args.takeover_after)
     config, stop = _config(args), Stop()  # a wrong one is told before seconds of imports
+    pin()
     from repro.processes import Cluster, any_of, from_first, is_first, join
     from repro.train import Interrupted
 

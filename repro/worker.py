@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repro.cores import keep_to
+from repro.jax_settings import pin
 
 if TYPE_CHECKING:
     from repro.claims import Claim
@@ -71,6 +72,7 @@ class Stop:
 
 
 def _configure_jax(cache: Path) -> None:
+    pin()
     import jax
 
     jax.config.update("jax_platforms", "cpu")

@@ -1,0 +1,111 @@
+"""What of JAX and XLA can change a number: the same in every process that computes, whatever its environment says.
+
+A run's id promises its numbers, and JAX takes more than a hundred settings from the environment, others in each
+release. So those that are known to change no number are let through, by name; the others are taken out before JAX is
+imported and hold what JAX has by default. What a process set by hand before is put back where it is known
+(`PINNED`). XLA reads flags of its own, which are a person's wish for speed: one that isn't known to be harmless
+is refused. Nothing here chooses devices. `pin` comes first in every process that computes, and imports JAX; the rest
+is for parents, which don't.
+"""
+
+import os
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from repro.errors import UserError
+
+# Beginnings of JAX_… that say where it computes, what it keeps and what it tells.
+HARMLESS = (
+    *("PLATFORM", "NUM_CPU_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCM_VISIBLE_DEVICES", "ONEAPI_VISIBLE_DEVICES"),
+    *("COORDINATOR_", "NUM_PROCESSES", "PROCESS_", "LOCAL_DEVICE_IDS", "DISTRIBUTED_", "CROSS_HOST_", "MTLS_"),
+    *("CPU_GET_", "ENABLE_PREEMPTION_SERVICE", "ENABLE_RECOVERABILITY", "FORCE_DCN_", "CHECK_", "DEBUG_"),
+    *("COMPILATION_CACHE_", "ENABLE_COMPILATION_CACHE", "PERSISTENT_CACHE_", "RAISE_PERSISTENT_", "SHARE_BINARY_"),
+    *("LOG_", "LOGGING_", "EXPLAIN_", "DUMP_", "INCLUDE_", "TRACEBACK_", "TRACER_", "COMPILER_DETAILED_LOGGING_"),
+    *("PPRINT_", "LEGACY_PRNG_KEY", "TRANSFER_GUARD", "ENABLE_CHECKS", "HLO_SOURCE_", "CAPTURED_CONSTANTS_"),
+)
+# Names without JAX_ that JAX or a library below it computes by.
+OTHERS = ("EAGER_CONSTANT_FOLDING", "NVIDIA_TF32_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG")
+# Settings that can change a number, as they are by default; a release of JAX may lack some.
+PINNED: dict[str, Any] = {
+    "jax_threefry_partitionable": True,
+    "jax_default_prng_impl": "threefry2x32",
+    "jax_random_seed_offset": 0,
+    "jax_enable_custom_prng": False,
+    "jax_high_dynamic_range_gumbel": False,
+    "jax_enable_x64": False,
+    "jax_explicit_x64_dtypes": "warn",
+    "jax_numpy_dtype_promotion": "standard",
+    "jax_numpy_rank_promotion": "allow",
+    "jax_default_matmul_precision": None,
+    "jax_allow_f16_reductions": True,
+    "jax_softmax_custom_jvp": False,
+    "jax_use_direct_linearize": True,
+    "jax_use_shardy_partitioner": True,
+    "jax_default_device": None,
+    "jax_disable_jit": False,
+    "jax_disable_most_optimizations": False,
+    "jax_optimization_level": "UNKNOWN",
+    "jax_memory_fitting_level": "O2",
+    "jax_exec_time_optimization_effort": 0.0,
+    "jax_memory_fitting_effort": 0.0,
+    "jax_compiler_enable_remat_pass": True,
+    "jax_enable_pgle": False,
+    "jax_cpu_collectives_implementation": "gloo",
+}
+FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
+# Flags of XLA that change no number, or their beginnings: devices, files, time limits, and how hard it tries.
+HARMLESS_FLAGS = (
+    *("xla_force_host_platform_device_count", "xla_dump_", "xla_hlo_profile", "xla_gpu_cuda_data_dir"),
+    *("xla_cpu_collective_call_", "xla_cpu_collective_timeout_seconds", "xla_gpu_force_compilation_parallelism"),
+    *("xla_backend_optimization_level", "xla_llvm_disable_expensive_passes", "xla_cpu_parallel_codegen_split_count"),
+    *("xla_cpu_use_fusion_emitters", "xla_gpu_enable_latency_hiding_scheduler", "xla_gpu_enable_command_buffer"),
+)
+
+
+def pin() -> None:
+    """Make this process compute as every other does; before anything asks JAX for a number.
+
+    UserError for a flag of XLA that may change numbers.
+    """
+    kept = clean(os.environ)
+    for name in set(os.environ) - set(kept):
+        del os.environ[name]
+    import jax  # reads its environment now
+
+    for name in PINNED.keys() & jax.config.values.keys():
+        jax.config.update(name, PINNED[name])
+
+
+def clean(environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment` without what may change numbers. UserError for a flag of XLA that may, which names it."""
+    for variable in FLAGS:
+        for word in environment.get(variable, "").split():
+            if not word.lstrip("-").startswith(HARMLESS_FLAGS):
+                raise UserError(
+                    f"{variable} holds {word!r}, which may change the numbers of a run: take it out; flags such as "
+                    "--xla_dump_to and --xla_force_host_platform_device_count are let through."
+                )
+    return {name: value for name, value in environment.items() if not _counts(name)}
+
+
+def _counts(variable: str) -> bool:
+    """Whether a variable of the environment may change numbers."""
+    return variable in OTHERS or (
+        variable.startswith("JAX_") and not variable.removeprefix("JAX_").startswith(HARMLESS)
+    )
+
+
+def in_force() -> dict[str, Any]:
+    """For the provenance: each pinned setting that this JAX has, as it is now, and the flags of XLA."""
+    import jax
+
+    values = jax.config.values
+    found = {name: _plain(values[name]) for name in PINNED if name in values}
+    return found | {name: os.environ[name] for name in FLAGS if os.environ.get(name)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.name.lower()
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
