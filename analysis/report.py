@@ -5,7 +5,6 @@ importing a plotting library. Files are written under another name and renamed.
 """
 
 import csv
-import hashlib
 import importlib
 import io
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from analysis import render, tables
 from analysis.render import Document
+from analysis.stamps import digest
 from analysis.tables import Table
 from analysis.views import COLUMNS, csv_rows, document
 from repro import paper
@@ -176,30 +176,15 @@ def drawn(table: Table, out: Path, forms: Sequence[str] = ("png", "svg")) -> Pat
     """Draw <figure>.png, the path, and .svg unless those that lie there were made from the same inputs."""
     name, module = FIGURES[table.experiment.name]
     stamp = out / f"{name}.inputs"
-    digest = _inputs(table, module)
-    made_of, *there = stamp.read_text().split() if stamp.exists() else [""]
+    inputs = digest(table, module)
+    drawn_from, *there = stamp.read_text().split() if stamp.exists() else [""]
     there = [form for form in there if (out / f"{name}.{form}").exists()]
-    if made_of != digest or not set(forms) <= set(there):
+    if drawn_from != inputs or not set(forms) <= set(there):
         from analysis.style import save  # matplotlib: half a second that most calls don't pay
 
         save(getattr(importlib.import_module(module), name)(table), out / name, forms)
-        write_bytes(stamp, f"{' '.join((digest, *forms))}\n".encode())
+        write_bytes(stamp, f"{' '.join((inputs, *forms))}\n".encode())
     return out / f"{name}.png"
-
-
-def _inputs(table: Table, module: str) -> str:
-    """sha256 over the numbers drawn and the code that draws them."""
-    drawn = [
-        (r.run.run_id, r.run.row, r.run.x, r.run.ours, r.run.config.flops, r.loss, r.evaluation, r.syncs)
-        for r in table.results
-    ]
-    beside = [cell for row in table.rows for cell in row.printed.values()]
-    cells = [(c.row, c.column, c.text) for c in (*table.cells, *beside, *table.statements)]
-    slopes = [(s.method, s.printed.text if s.printed else "") for s in table.slopes]
-    text = repr((table.scale, drawn, cells, slopes))
-    folder = Path(__file__).parent
-    files = (f"{module.removeprefix('analysis.')}.py", "series.py", "style.py")
-    return hashlib.sha256(text.encode() + b"".join((folder / file).read_bytes() for file in files)).hexdigest()
 
 
 def _csv(table: Table) -> str:

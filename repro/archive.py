@@ -187,12 +187,11 @@ def filled(results: Iterable[Result], path: Path, eval_set: str | None = None) -
 
 def seeds_there(scale: str, root: Path, own: bool = False) -> int:
     """How many seeds the results of a scale have: one more than the greatest found, at least 1."""
-    configs: list[Any] = [
-        read_json(root / name / "config.json") for name in names(root) if name.startswith(f"{scale}-")
-    ]
+    configs: list[Any] = [read_json(root / name / "config.json") for name in names(root)]
     if not own:
         configs += [record["config"] for record in records(scale)]
-    return 1 + max((int(config["seed"]) for config in configs if config), default=0)
+    seeds = (config["seed"] for config in configs if isinstance(config, dict) and config.get("scale") == scale)
+    return 1 + max(seeds, default=0)
 
 
 def _stored(run: PlannedRun, record: Record, eval_set: str | None) -> Result:

@@ -116,7 +116,7 @@ def choose(
     *,
     tasks: tuple[str, ...] = (),
     limit: int | None = None,
-    parameters: str | None = None,
+    parameters: str = "outer",
 ) -> EvalSpec:
     """The evaluation of a run: a set by name (default: the scale's), or `tasks`, the first `limit` of each.
 
@@ -137,8 +137,7 @@ def choose(
     return EvalSpec(label, asked, _parameters(config, parameters))
 
 
-def _parameters(config: RunConfig, parameters: str | None) -> str:
-    which = parameters or config.validation.parameters
+def _parameters(config: RunConfig, which: str) -> str:
     if which not in PARAMETERS:
         raise UserError(f"parameters {which!r} are unknown: choose {', '.join(PARAMETERS)}.")
     return which if config.sync is not None else "outer"  # data-parallel has only its own

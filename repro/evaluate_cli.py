@@ -49,7 +49,9 @@ def add_lm_eval(parser: argparse.ArgumentParser) -> None:
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Arguments of all commands on a run's parameters."""
-    parser.add_argument("--parameters", choices=PARAMETERS, help="default: as the row or the run says (Table 3)")
+    parser.add_argument(
+        "--parameters", choices=PARAMETERS, help="default: as the row says (Table 3), outer without one"
+    )
     parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
     parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens, questions and compiled programs")
 
@@ -126,9 +128,7 @@ def _step(folder: RunFolder, asked: int | None) -> int | None:
     return None if summary is None else int(summary["steps"])
 
 
-def _job(
-    folder: RunFolder, config: RunConfig, step: int, args: argparse.Namespace, parameters: str | None = None
-) -> Job:
+def _job(folder: RunFolder, config: RunConfig, step: int, args: argparse.Namespace, parameters: str = "outer") -> Job:
     which = args.parameters or parameters
     spec = choose(config, args.eval, tasks=args.tasks, limit=args.limit, parameters=which)
     return Job(folder.run_id, config, spec, step)

@@ -194,6 +194,12 @@ def _order(name: str) -> tuple[int, int, str]:
 
 
 def load(name: str) -> Experiment:
-    """The EXPERIMENT of `experiments/<name>.py`; UserError with the nearest name when there is none."""
+    """The EXPERIMENT of `experiments/<name>.py`; UserError with the nearest name when there is none.
+
+    UserError, too, when its `name` isn't that of its module.
+    """
     check_known("unknown experiment", name, names())
-    return importlib.import_module(f"experiments.{name}").EXPERIMENT
+    experiment = importlib.import_module(f"experiments.{name}").EXPERIMENT
+    if experiment.name != name:  # its files would be written over those of the spec that has the name
+        raise UserError(f"experiments/{name}.py names itself {experiment.name!r}: set name={name!r}.")
+    return experiment

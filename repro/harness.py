@@ -75,20 +75,19 @@ class RunLM(JaxLM):
         root: str = "runs",
         cache: str = "cache",
         step: int | None = None,
-        parameters: str | None = None,
+        parameters: str = "outer",
         batch_size: int | str | None = None,
         **_: Any,
     ) -> None:
         folder = find_run(place(root), str(run))
         config = read_config(folder)
-        which = parameters or config.validation.parameters
-        if which not in PARAMETERS:
-            raise UserError(f"parameters {which!r} are unknown: choose {', '.join(PARAMETERS)}.")
+        if parameters not in PARAMETERS:
+            raise UserError(f"parameters {parameters!r} are unknown: choose {', '.join(PARAMETERS)}.")
         if batch_size is not None and not str(batch_size).isdecimal():
             raise UserError(f"batch_size={batch_size!r}: give a number of sequences.")
         tokens = open_tokens(token_folder(config.corpus, Path(cache), vocab=config.model.vocab), "validation")
-        self.step, params = load_parameters(folder, config, None if step is None else int(step), which)
-        self.run_id, self.parameters = folder.run_id, which
+        self.step, params = load_parameters(folder, config, None if step is None else int(step), parameters)
+        self.run_id, self.parameters = folder.run_id, parameters
         super().__init__(config.model, params, tokens, batch=int(batch_size or BATCH))
 
     def get_model_info(self) -> dict[str, Any]:

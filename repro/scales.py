@@ -63,7 +63,7 @@ def _mini(config: RunConfig, size: str) -> RunConfig:
         corpus="mini",
         batch=batch,
         steps=steps,
-        validation=ValidationConfig(math.ceil(steps / 5), 512, config.validation.parameters),
+        validation=ValidationConfig(math.ceil(steps / 5), 512),
     )
 
 
@@ -110,7 +110,7 @@ def _smoke(mini: RunConfig) -> RunConfig:
         sync=_smoke_sync(mini.sync, layers),
         corpus="smoke",
         steps=steps,
-        validation=ValidationConfig(12, 32, mini.validation.parameters),
+        validation=ValidationConfig(12, 32),
     )
 
 

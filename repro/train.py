@@ -264,9 +264,9 @@ class _Loop:
     def _summary(self, state: TrainState) -> dict[str, Any]:
         config = self.layout.config
         losses = {w: self.validator.losses(state, w) for w in self._parameter_kinds()}
-        own = losses[config.validation.parameters if config.sync else "outer"]
-        if not math.isfinite(own):
-            raise UserError(f"the validation loss after step {state.step} is {own}: lower the learning rate.")
+        loss = losses["outer"]
+        if not math.isfinite(loss):
+            raise UserError(f"the validation loss after step {state.step} is {loss}: lower the learning rate.")
         seconds = time.monotonic() - self.started
         steps = state.step - self.first_step
         return {
@@ -276,10 +276,10 @@ class _Loop:
             "flops": config.flops,
             "params_by_rule": config.model.params_by_rule,
             "params": parameter_count(config.model),
-            "validation_loss": own,
+            "validation_loss": loss,
             "validation_losses": losses,
             "validation_tokens": config.validation.sequences * config.model.seq_len,
-            "bits_per_byte": self.validator.bits_per_byte(own),
+            "bits_per_byte": self.validator.bits_per_byte(loss),
             "in_domain": list(self.batches.tokens.in_domain),
             "seconds": seconds,
             "processor_seconds": time.process_time() - self.processor_started if self.first_step == 0 else None,

@@ -28,13 +28,12 @@ class Validator:
         self._windows = tokens.windows(config.model.seq_len, 0, config.validation.sequences)
         self._text = tokens
 
-    def losses(self, state: TrainState, which: str | None = None) -> float:
-        """Mean negative log-likelihood of `which` parameters (default: the config's).
+    def losses(self, state: TrainState, which: str = "outer") -> float:
+        """Mean negative log-likelihood of `which` parameters: outer, first or average.
 
         Windows are scored in chunks of one shape and their sums added in float64, in order, so that the
         result hardly depends on the layout.
         """
-        which = which or self._layout.config.validation.parameters
         chunk = CHUNK * self._layout.resources.devices
         params = _parameters(self._layout.shared(cut=True), which)(state.params, state.outer)
         score = _score(self._layout.shared())

@@ -42,7 +42,7 @@ RUN = tiny.run_config(SYNC)
         (SYNC, dict(mix=1.1), "mix=1.1"),
         (SYNC, dict(offset_sign=0), "offset_sign=0"),
         (SYNC, dict(first_sync="never"), "'never'.*trained or due"),
-        (ValidationConfig(1, 1), dict(parameters="last"), "'last'.*outer, first or average"),
+        (ValidationConfig(1, 1), dict(parameters="first"), "'first'.*let a Row say"),
         (ValidationConfig(1, 1), dict(every=0), "every=0"),
         (ValidationConfig(1, 1), dict(sequences=0), "sequences=0"),
         (RUN, dict(scale="huge"), "'huge'.*paper, mini, smoke"),

@@ -3,7 +3,11 @@
 import re
 from pathlib import Path
 
+import pytest
+
+import experiments
 from repro.cli import _parser
+from repro.errors import UserError
 from repro.experiment import expand, load, names, trained, unique
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,6 +29,16 @@ def test_a_target_of_the_makefile_does_what_its_spec_needs():
     assert set(listed["SCORED"].split()) == {spec.name for spec in trained("all") if spec.scored}
     others = set(names()) - {spec.name for spec in trained("all")}
     assert set(listed["DRAWN"].split()) == others - {"table2", "table4"}
+
+
+def test_a_spec_bears_the_name_of_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Under another's name its files would take the place of the other's."""
+    (tmp_path / "mine.py").write_text("from experiments.table5 import EXPERIMENT\n")
+    monkeypatch.setattr(experiments, "__path__", [*experiments.__path__, str(tmp_path)])
+    with pytest.raises(UserError, match=r"mine.py names itself 'table5': set name='mine'"):
+        load("mine")
+    monkeypatch.undo()
+    assert all(load(name).name == name for name in names())
 
 
 def test_its_first_row_is_a_run_of_other_experiments():

@@ -112,6 +112,14 @@ def test_runs_of_ones_own_are_told_from_the_collected(tmp_path: Path):
     assert seeds_there("mini", tmp_path, own=True) == 2 and seeds_there("smoke", tmp_path) == 1
 
 
+def test_seeds_are_those_of_the_runs_of_a_scale_whatever_their_ids_begin_with(tmp_path: Path):
+    """An id at paper scale has no prefix; a folder without a run counts for nothing."""
+    (tmp_path / "notes").mkdir()
+    finish_all(tmp_path, scale="paper", seeds=3)
+    finish_all(tmp_path, scale="mini", seeds=2)
+    assert [seeds_there(scale, tmp_path, own=True) for scale in ("paper", "mini", "smoke")] == [3, 2, 1]
+
+
 def test_a_folder_that_is_not_there_is_one_sentence(tmp_path: Path):
     with pytest.raises(UserError, match="is no folder"):
         shown("table5", tmp_path / "none")

@@ -3,13 +3,18 @@
 import csv
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fabricated import finish, finish_all, planned
 
+from analysis import report, stamps
 from analysis.report import build
+from analysis.stamps import PACKAGES, digest, sources
 from repro.errors import UserError
+from repro.experiment import expand, load
+from repro.results import Result
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = {f"table5{s}" for s in (".md", ".tex", ".html", ".csv", ".txt")}
@@ -43,6 +48,31 @@ def test_the_figure_is_drawn_again_only_for_other_numbers(tmp_path: Path):
     (out / "figure5.svg").unlink()
     build("table5", "mini", 1, tmp_path / "runs", out)
     assert (out / "figure5.svg").exists()
+
+
+def test_a_figure_is_stamped_with_all_that_its_code_imports():
+    """Beside what Python itself imports for it, but for a package's own file, which holds no code."""
+    module = "analysis.similarity_figures"
+    program = f"import sys, {module}; print(*(getattr(m, '__file__', None) for m in sys.modules.values()), sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    imported = {Path(line) for line in done.stdout.splitlines()}
+    ours = {path for path in imported if path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in PACKAGES}
+    assert {path for path in ours if path.stat().st_size} <= set(sources(module))
+    stems = [{path.stem for path in sources(module)} for _, module in report.FIGURES.values()]
+    assert all({"fits", "rows", "scores", "tables", "series", "style"} <= found for found in stems)
+    assert "similarity" in stems[-1]
+
+
+def test_other_code_or_another_axis_is_another_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    table = report.made(load("figure8"), [Result(run) for run in expand(load("figure8"), "mini")])
+    before = digest(table, "analysis.ablations")
+    renamed = replace(table, experiment=replace(table.experiment, axis="another"))
+    assert digest(table, "analysis.ablations") == before != digest(renamed, "analysis.ablations")
+    changed = tmp_path / "fits.py"
+    changed.write_text("# other code\n")
+    files = tuple(changed if path.name == "fits.py" else path for path in sources("analysis.ablations"))
+    monkeypatch.setattr(stamps, "sources", lambda module: files)
+    assert digest(table, "analysis.ablations") != before
 
 
 def test_equal_numbers_give_equal_files(tmp_path: Path):

@@ -38,7 +38,7 @@ OTHER = replace(
     sync=replace(ONE.sync, every=9, delays=(2, 4), mix=0.0, fragments=CUT, offset_sign=1, first_sync="due"),
     corpus="c4",
     steps=50,
-    validation=ValidationConfig(7, 9, "first"),
+    validation=ValidationConfig(7, 9),
     seed=3,
     repeat_data=True,
 )
