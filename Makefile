@@ -13,9 +13,11 @@ TEST_ENV := $(VENV)/.test-$(call digest,test)
 NOTEBOOK_ENV := $(VENV)/.notebook-$(call digest,notebook)
 XPK_VENV := .venv-xpk
 XPK_ENV := $(XPK_VENV)/.xpk-$(call digest,xpk)
-WHERE := --scale $(SCALE) --seeds $(SEEDS) --root $(ROOT)
+# A path as one word of the shell, with whatever stands in it.
+quoted = '$(subst ','\'',$(1))'
+WHERE := --scale $(SCALE) --seeds $(SEEDS) --root $(call quoted,$(ROOT))
 # Of what is only shown: as many seeds as there are, unless SEEDS says how many.
-SHOWN := --scale $(SCALE) $(if $(filter-out file,$(origin SEEDS)),--seeds $(SEEDS)) --root $(ROOT) --out $(OUT)
+SHOWN := --scale $(SCALE) $(if $(filter-out file,$(origin SEEDS)),--seeds $(SEEDS)) --root $(call quoted,$(ROOT)) --out $(call quoted,$(OUT))
 EVALUATION := $(if $(EVAL),--eval $(EVAL))
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -62,44 +64,44 @@ report: $(RUN_ENV)  ## one page of everything from the runs there are: build/rep
 	@$(PY) -m repro report $(SHOWN) $(EVALUATION)
 
 notebooks: $(NOTEBOOK_ENV)  ## the notebooks of analysis/notebooks in a browser: one cell to change for your own runs
-	@PYTHONPATH=$(CURDIR) $(VENV)/bin/jupyter lab --notebook-dir analysis/notebooks
+	@PYTHONPATH=$(call quoted,$(CURDIR)) $(PY) -m jupyterlab --notebook-dir analysis/notebooks
 
 $(SCORED): $(RUN_ENV)  # train, evaluate, show
 	@$(PY) -m repro run $@ $(WHERE) $(EVALUATION)
 	@$(PY) -m repro evaluate $@ $(WHERE) $(EVALUATION)
-	@$(PY) -m repro build $@ $(WHERE) --out $(OUT) $(EVALUATION)
+	@$(PY) -m repro build $@ $(WHERE) --out $(call quoted,$(OUT)) $(EVALUATION)
 
 $(TRAINED): $(RUN_ENV)  # train, show
 	@$(PY) -m repro run $@ $(WHERE)
-	@$(PY) -m repro build $@ $(WHERE) --out $(OUT)
+	@$(PY) -m repro build $@ $(WHERE) --out $(call quoted,$(OUT))
 
 $(DRAWN): $(RUN_ENV)  # no run needed
-	@$(PY) -m repro build $@ --out $(OUT)
+	@$(PY) -m repro build $@ --out $(call quoted,$(OUT))
 
 tuning: $(RUN_ENV)  ## learning rates at mini scale: the declared grid, then its table
 	@$(PY) -m repro run $@ $(WHERE)
-	@$(PY) -m repro build $@ $(WHERE) --out $(OUT)
+	@$(PY) -m repro build $@ $(WHERE) --out $(call quoted,$(OUT))
 
 table2: $(RUN_ENV)  ## Table 2: architectures, derived
 	@$(PY) -m repro plan table2 --scale paper
 
 table4: $(RUN_ENV)  ## Table 4: compute utilisation, cell by cell
-	@$(PY) -m repro build $@ --out $(OUT)
+	@$(PY) -m repro build $@ --out $(call quoted,$(OUT))
 
 figures-simulated: $(RUN_ENV)  ## all simulated figures, PNG and SVG
-	@$(PY) -m repro build $@ --out $(OUT)
+	@$(PY) -m repro build $@ --out $(call quoted,$(OUT))
 
 accounts: $(RUN_ENV)  ## hours and bytes of Tables 1 and 7, memory of section 2.5
-	@$(PY) -m repro build $@ --out $(OUT)
+	@$(PY) -m repro build $@ --out $(call quoted,$(OUT))
 
 inconsistencies: $(RUN_ENV)  ## where the paper disagrees with itself, each with its calculation
-	@$(PY) -m repro build $@ --out $(OUT)
+	@$(PY) -m repro build $@ --out $(call quoted,$(OUT))
 
 compile-paper: $(TEST_ENV)  ## a night: every run compiled for TPU slices by the rule (EXPERIMENT; MISSING=1: what data/results lacks)
-	@$(PY) -m repro compile $(or $(EXPERIMENT),all) --out $(OUT) $(if $(MISSING),--missing)
+	@$(PY) -m repro compile $(or $(EXPERIMENT),all) --out $(call quoted,$(OUT)) $(if $(MISSING),--missing)
 
 compiled: $(RUN_ENV)  ## runs of the paper compiled for TPU slices: memory, bytes, overlap (from data/results)
-	@$(PY) -m repro build $@ --out $(OUT)
+	@$(PY) -m repro build $@ --out $(call quoted,$(OUT))
 
 claims: $(RUN_ENV)  ## where each statement of the paper stands: calculated, and decided from the runs there are (SEEDS: as many as there are)
 	@$(PY) -m repro build $@ $(SHOWN)
@@ -111,7 +113,7 @@ claims: $(RUN_ENV)  ## where each statement of the paper stands: calculated, and
 
 %-launch: $(RUN_ENV)  ## the runs of an experiment on TPU pods, as launch.toml says (SCALE; DRY_RUN=1: manifests only)
 	@test ! -e launch.toml || $(MAKE) -s xpk
-	@$(PY) -m repro launch $* --engine xpk --scale $(SCALE) --seeds $(SEEDS) --out $(OUT)/launch $(if $(DRY_RUN),--dry-run)
+	@$(PY) -m repro launch $* --engine xpk --scale $(SCALE) --seeds $(SEEDS) --out $(call quoted,$(OUT)/launch) $(if $(DRY_RUN),--dry-run)
 
 xpk: $(XPK_ENV)  ## xpk, which launches on TPU pods, in an environment of its own
 
@@ -128,9 +130,9 @@ test-fast: $(TEST_ENV)  ## the tests without compiled programs
 	@$(PY) -m pytest -n 3 --dist worksteal -m "not slow and not compiles"
 
 smoke: $(TEST_ENV)  ## make paper SCALE=smoke, and whether every function of analysis was called
-	@rm -rf $(OUT)/coverage; mkdir -p $(OUT)/coverage
-	@COVERAGE_FILE=$(OUT)/coverage/data $(MAKE) -s paper SCALE=smoke PY="$(PY) -m coverage run --parallel-mode --source analysis"
-	@PYTHONPATH=. $(PY) tests/touched.py --root $(ROOT) --data $(OUT)/coverage/data
+	@rm -rf $(call quoted,$(OUT)/coverage); mkdir -p $(call quoted,$(OUT)/coverage)
+	@COVERAGE_FILE=$(call quoted,$(OUT)/coverage/data) $(MAKE) -s paper SCALE=smoke PY="$(PY) -m coverage run --parallel-mode --source analysis"
+	@PYTHONPATH=. $(PY) tests/touched.py --root $(call quoted,$(ROOT)) --data $(call quoted,$(OUT)/coverage/data)
 
 test-slow: $(TEST_ENV)  ## the larger drawn grids and long kills
 	@$(PY) -m pytest -n 2 --dist worksteal -m slow
@@ -148,4 +150,4 @@ bench: $(RUN_ENV)  ## speed as ratios, measured in one run
 	@$(PY) -m repro.bench
 
 clean:  ## tables and figures; runs and tokens stay
-	@rm -rf $(OUT)
+	@rm -rf $(call quoted,$(OUT))

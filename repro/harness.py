@@ -8,6 +8,7 @@
 `repro evaluate` keeps scores with their run and is the way to a table; this is for all else that lm-eval can do.
 """
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,7 @@ def command_line(model_args: dict[str, str], cache: Path, words: list[str]) -> i
     """
     if "--include_path" not in words:
         words = ["--include_path", str(next(iter(write_task_files(cache).values())).parent), *words]
-    args = ",".join(f"{name}={value}" for name, value in model_args.items())
+    args = json.dumps(model_args)  # name=value,… would be cut at a comma in a path
     if "--batch_size" not in words:
         words = ["--batch_size", str(BATCH), *words]
     before = sys.argv

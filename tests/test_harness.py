@@ -19,7 +19,7 @@ lm_eval = pytest.importorskip("lm_eval")
 from lm_eval.api.instance import Instance  # noqa: E402
 from lm_eval.tasks import TaskManager  # noqa: E402
 
-from repro.harness import JaxLM  # noqa: E402
+from repro.harness import JaxLM, command_line  # noqa: E402
 from repro.harness_tasks import EncodeOnly, load_task, write_task_files  # noqa: E402
 
 BYTES = ModelConfig("bytes", layers=1, ffn_width=32, heads=2, vocab=256, seq_len=16, compute_dtype="float32")
@@ -140,6 +140,14 @@ def test_an_unknown_tokenizer_is_one_sentence(smoke_tokens: Path, monkeypatch: p
     object.__setattr__(tokens.tokenizer, "kind", "words")
     with pytest.raises(UserError, match="of kind 'words'"):
         open_encoder(tokens)
+
+
+def test_a_path_with_a_comma_reaches_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    calls = []
+    monkeypatch.setattr("lm_eval._cli.harness.HarnessCLI.execute", lambda _, args: calls.append(args.model_args))
+    given = {"run": "mini", "root": "my runs, two=2", "step": "3"}
+    assert command_line(given, tmp_path, ["--include_path", str(tmp_path), "--tasks", "piqa"]) == 0
+    assert calls == [given]
 
 
 @pytest.mark.slow
