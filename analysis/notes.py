@@ -127,15 +127,15 @@ def _made_by(results: Iterable[Result]) -> Iterator[str]:
     for result in results:
         attempts = (result.provenance or {}).get("attempts", [])
         if result.state == "done" and attempts:
-            words = _attempt(attempts[-1])
+            words = _attempt(attempts[-1], result.dirty)
             made[words] = made.get(words, 0) + 1
     for words, count in made.items():
         yield f"{counted(count, 'run')}: {words}."
 
 
-def _attempt(facts: dict[str, Any]) -> str:
+def _attempt(facts: dict[str, Any], dirty: bool | None) -> str:
     commit = f"commit {str(facts.get('commit', 'unknown'))[:10]}"
-    commit += " with uncommitted changes" if facts.get("dirty") else ""
+    commit += {True: " with uncommitted changes", None: " and unknown changes", False: ""}[dirty]
     versions = facts.get("versions", {})
     named = [f"{name} {versions[name]}" for name in ("jax", "jaxlib") if name in versions]
     machine = f"{counted(facts.get('cores', '?'), 'core')} of {facts.get('processor', 'an unknown processor')}"

@@ -80,10 +80,13 @@ def _told(source: Source, found: Mapping[str, Sequence[Result]]) -> str:
     runs = {result.run.run_id: result for results in found.values() for result in results}
     done = [result for result in runs.values() if result.state == "done"]
     collected = sum(result.archived for result in done)
-    dirty = sum(result.dirty for result in done)
+    unclean = {
+        "were made from uncommitted changes": sum(result.dirty is True for result in done),
+        "were made from code of no known commit": sum(result.dirty is None for result in done),
+    }
     seeds = counted(source.count, "seed")
     told = (
         f"arXiv 2501.18512. Trained items at scale {source.scale}, {seeds}: "
         f"{len(done)} of {len(runs)} runs are finished, {collected} of them taken from the collected results"
     )
-    return told + (f"; {dirty} were made from uncommitted changes." if dirty else ".")
+    return "; ".join([told, *(f"{count} {what}" for what, count in unclean.items() if count)]) + "."

@@ -1,8 +1,8 @@
 """Collected results: the small JSON of `data/results/`, one file a scale, that is committed.
 
 A record holds the whole config, so that its id can be made again: a result whose config and id disagree is refused,
-and one that was made from a dirty tree says so and never takes the place of a clean one. A run that two experiments
-share stands once. Nothing here is computed anew.
+and one that was made from uncommitted changes, or from code of no known commit, says so and never takes the place of
+a clean one. A run that two experiments share stands once. Nothing here is computed anew.
 """
 
 import fcntl
@@ -98,12 +98,12 @@ def _merge(stored: dict[str, Record], result: Result, outcome: Collected) -> Non
         return
     record = _record(result)
     if before is not None:
-        if record["made"]["dirty"] and not before["made"]["dirty"]:
-            outcome.refused[name] = "made from uncommitted changes, and a clean result stands there"
+        if before["made"]["dirty"] is False and (why := _unclean(record["made"])):
+            outcome.refused[name] = f"made from {why}, and a clean result stands there"
             return
         same = record["summary"]["validation_losses"] == before["summary"]["validation_losses"]
         if same:
-            record["evaluations"] = before.get("evaluations", {}) | record["evaluations"]
+            record["evaluations"] = _evaluations(name, before.get("evaluations", {}), record["evaluations"], outcome)
             record["syncs"] = record["syncs"] or before.get("syncs", {})
         else:
             outcome.replaced.add(name)
@@ -112,6 +112,22 @@ def _merge(stored: dict[str, Record], result: Result, outcome: Collected) -> Non
     else:
         stored[name] = record
         outcome.taken.add(name)
+
+
+def _evaluations(name: str, before: Record, new: Record, outcome: Collected) -> Record:
+    """Those that stand, with each new one that may take its place."""
+    for eval_id, evaluation in new.items():
+        stands = before.get(eval_id)
+        if stands not in (None, evaluation) and not _unclean(stands) and (why := _unclean(evaluation)):
+            outcome.refused[name] = f"its evaluation {eval_id} was made from {why}, and a clean one stands there"
+        else:
+            before = before | {eval_id: evaluation}
+    return before
+
+
+def _unclean(made: Mapping[str, Any]) -> str:
+    """What a result was made from that is no commit; "" for a clean one. Evaluations of before say nothing of it."""
+    return {True: "uncommitted changes", None: "code of no known commit"}.get(made.get("dirty", False), "")
 
 
 def _unlike(result: Result) -> str | None:
@@ -134,7 +150,7 @@ def _record(result: Result) -> Record:
         "run_id": result.run.run_id,
         "config": json.loads(config_text(result.run.config)),
         "summary": result.summary,
-        "made": {name: last.get(name) for name in MADE} | {"attempts": len(attempts)},
+        "made": {name: last.get(name) for name in MADE} | {"dirty": result.dirty, "attempts": len(attempts)},
         "evaluations": {evaluation["eval_id"]: evaluation} if evaluation else {},
         "syncs": _columns(result.syncs),
     }

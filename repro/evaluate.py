@@ -25,6 +25,7 @@ from repro.files import is_bucket, names, read_bytes, remove_tree, write_bytes
 from repro.identity import from_json
 from repro.jax_settings import in_force
 from repro.prepare import token_folder
+from repro.provenance import commit
 from repro.questions import Questions, make_questions
 from repro.resources import local_resources
 from repro.scoring import Request, Scorer
@@ -103,7 +104,7 @@ def evaluate_run(
         values = parts.score(scorer, _requests(questions), report)
         result = _result(folder.run_id, config, spec, step, questions, values)
         result |= {"tokenizer": open_tokens(tokens, "validation").tokenizer.sha256, "source": source}
-        result["settings"] = in_force()
+        result |= {**commit(), "settings": in_force()}
         result["seconds"] = time.monotonic() - started
         write_json(result_path(folder, spec.id(step)), result)
         parts.remove()

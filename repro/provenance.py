@@ -1,9 +1,11 @@
 """Where a number comes from: commit, versions, machine, mesh and every attempt at the run. No JAX."""
 
 import importlib.metadata
+import os
 import platform
 import subprocess
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +15,38 @@ from repro.store import RunFolder, write_json
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "drjax", "orbax-checkpoint", "numpy", "sentencepiece")
 ROOT = Path(__file__).resolve().parent.parent
+# Variables by which git looks at another repository than that of the folder, set while a hook runs.
+ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
+MARK = "repro/provenance.py"  # a file of every commit
 
 
-def commit() -> dict[str, Any]:
-    """The commit of the source tree and whether files differ from it; unknown outside a repository."""
-    head = _git("rev-parse", "HEAD")
-    return {"commit": head or "unknown", "dirty": bool(_git("status", "--porcelain")) if head else None}
+def commit(top: Path = ROOT) -> dict[str, Any]:
+    """The commit of the source tree and whether files differ from it; "unknown" and None where git can't say.
+
+    Only a repository whose top folder is that of the suite and that holds this file is its own: an archive that was
+    unpacked inside another one has no commit.
+    """
+    folder = _git(top, "rev-parse", "--show-toplevel")
+    head = changes = None
+    if folder and Path(folder).resolve() == top.resolve() and _git(top, "ls-files", MARK):
+        head, changes = _git(top, "rev-parse", "HEAD"), _git(top, "status", "--porcelain")
+    return {"commit": head or "unknown", "dirty": None if head is None or changes is None else bool(changes)}
 
 
-def _git(*words: str) -> str:
+def dirty(attempts: Iterable[Mapping[str, Any]]) -> bool | None:
+    """Whether a run, of all its attempts, was made from uncommitted changes; None where that isn't known of one."""
+    states = [attempt.get("dirty") for attempt in attempts] or [None]
+    return True if True in states else None if None in states else False
+
+
+def _git(top: Path, *words: str) -> str | None:
+    """What git prints of the repository that `top` lies in, whatever the environment names; None when it fails."""
+    environment = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
     try:
-        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=20)
+        done = subprocess.run(["git", *words], cwd=top, capture_output=True, text=True, timeout=20, env=environment)
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def machine() -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from repro.evals import choose, read_result
 from repro.experiment import PlannedRun
+from repro.provenance import dirty
 from repro.store import RunFolder
 
 State = Literal["done", "failed", "unfinished", "not run"]
@@ -54,10 +55,9 @@ class Result:
         return self.loss is not None and self.loss > self.guessing
 
     @property
-    def dirty(self) -> bool:
-        """Whether the attempt that finished it ran code with uncommitted changes."""
-        attempts = (self.provenance or {}).get("attempts", [])
-        return bool(attempts and attempts[-1].get("dirty"))
+    def dirty(self) -> bool | None:
+        """Whether it was made from uncommitted changes; None where that isn't known."""
+        return dirty((self.provenance or {}).get("attempts", ()))
 
 
 def collect(

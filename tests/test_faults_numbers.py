@@ -2,16 +2,21 @@
 
 import argparse
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from repro import evaluator, worker
+from repro.archive import load as load_records
+from repro.archive import save
 from repro.errors import UserError
 from repro.experiment import expand, load
 from repro.identity import config_text
 from repro.jax_settings import FLAGS, PINNED, clean, in_force, pin
+from repro.provenance import MARK, commit, dirty
+from repro.results import Result
 from repro.sweep import environment
 
 KEPT = {
@@ -136,3 +141,80 @@ def test_every_process_that_computes_pins_before_it_does_anything(
     monkeypatch.setattr("repro.train_cli.Stop", object)  # it would answer the signals of the tests
     with pytest.raises(UserError, match="fast_math"):
         ENTRIES[name](tmp_path)
+
+
+def _git(folder: Path, *words: str) -> None:
+    who = ("-c", "user.name=n", "-c", "user.email=e")
+    subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True)
+
+
+def _source(folder: Path) -> Path:
+    """A source tree as an archive holds it."""
+    (folder / MARK).parent.mkdir(parents=True)
+    (folder / MARK).write_text("text")
+    return folder
+
+
+def _repository(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    _git(folder, "init", "-q")
+    (folder / "other").write_text("text")
+    _git(folder, "add", "-A")
+    _git(folder, "commit", "-q", "-m", "all")
+    return folder
+
+
+UNKNOWN = {"commit": "unknown", "dirty": None}
+
+
+def test_the_commit_is_that_of_the_suites_own_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    own = _repository(_source(tmp_path / "own"))
+    assert len(commit(own)["commit"]) == 40 and commit(own)["dirty"] is False
+    monkeypatch.setenv("GIT_DIR", str(_repository(tmp_path / "elsewhere") / ".git"))  # as while a hook runs
+    assert len(commit(own)["commit"]) == 40 and commit(own)["dirty"] is False
+    (own / "other").write_text("changed")
+    assert commit(own)["dirty"] is True
+
+
+def test_an_archive_unpacked_inside_another_repository_has_no_commit(tmp_path: Path):
+    assert commit(_source(tmp_path / "plain")) == UNKNOWN
+    assert commit(_source(_repository(tmp_path / "inside") / "suite")) == UNKNOWN
+    home = _repository(tmp_path / "home")  # unpacked over its top, where it ignores what it doesn't hold
+    (home / ".git" / "info").mkdir(exist_ok=True)
+    (home / ".git" / "info" / "exclude").write_text("*")
+    assert commit(_source(home)) == UNKNOWN
+
+
+def test_without_git_or_its_answer_nothing_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    own = _repository(_source(tmp_path / "own"))
+    (own / ".git" / "index").write_bytes(b"damaged")
+    assert commit(own) == UNKNOWN
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert commit(own) == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [((), None), ((False,), False), ((None, False), None), ((True, False), True), ((True, None), True)],
+)
+def test_a_run_is_clean_when_every_attempt_at_it_was(states: tuple[bool | None, ...], expected: bool | None):
+    assert dirty([{"dirty": state} for state in states]) is expected
+
+
+def _finished(dirty: bool | None, loss: float = 3.0, evaluation: dict[str, object] | None = None) -> Result:
+    run = expand(load("table5"), "smoke")[0]
+    config, losses = run.config, {"validation_loss": loss, "validation_losses": {"outer": loss}}
+    summary = {"run_id": run.run_id, "steps": config.steps, "tokens": config.tokens, **losses}
+    return Result(run, summary, {"attempts": [{"commit": "c", "dirty": dirty}]}, evaluation=evaluation)
+
+
+@pytest.mark.parametrize(("state", "why"), [(None, "no known commit"), (True, "uncommitted changes")])
+def test_collect_lets_nothing_unclean_replace_what_is_clean(state: bool | None, why: str, tmp_path: Path):
+    path, score = tmp_path / "r.json", {"eval_id": "few", "value": 1, "dirty": False}
+    save([_finished(False, evaluation=score)], path)
+    assert why in save([_finished(state, 2.0)], path).sentence
+    assert "few" in save([_finished(False, evaluation=score | {"value": 2, "dirty": state})], path).sentence
+    (record,) = load_records(path).values()
+    assert record["summary"]["validation_loss"] == 3.0 and record["evaluations"]["few"]["value"] == 1
+    assert not save([_finished(state, 2.0)], tmp_path / "new.json").refused  # it stands where nothing stood
+    assert save([_finished(False)], tmp_path / "new.json").replaced
