@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tables and figures: with downstream scores, without, and those that need no run.
 SCORED := table1 table3 table5 table6 table7 figure5 figure11
 DRAWN := figure1 figure2 figure3 figure4 figure7 figure9 figure14 figure15 figure16
-SPECS := $(patsubst experiments/%.py,%,$(wildcard experiments/*.py))
+SPECS := $(patsubst experiments/streaming/%.py,%,$(wildcard experiments/streaming/*.py))
 TRAINED := $(filter-out __init__ base table2 table4 tuning $(SCORED) $(DRAWN),$(SPECS))
 .PHONY: $(SCORED) $(TRAINED) $(DRAWN)
 
@@ -132,22 +132,22 @@ test-fast: $(TEST_ENV)  ## the tests without compiled programs
 smoke: $(TEST_ENV)  ## make paper SCALE=smoke, and whether every function of analysis was called
 	@rm -rf $(call quoted,$(OUT)/coverage); mkdir -p $(call quoted,$(OUT)/coverage)
 	@COVERAGE_FILE=$(call quoted,$(OUT)/coverage/data) $(MAKE) -s paper SCALE=smoke PY="$(PY) -m coverage run --parallel-mode --source analysis"
-	@PYTHONPATH=. $(PY) tests/touched.py --root $(call quoted,$(ROOT)) --data $(call quoted,$(OUT)/coverage/data)
+	@PYTHONPATH=. $(PY) tests/support/touched.py --root $(call quoted,$(ROOT)) --data $(call quoted,$(OUT)/coverage/data)
 
 test-slow: $(TEST_ENV)  ## the larger drawn grids and long kills
 	@$(PY) -m pytest -n 2 --dist worksteal -m slow
 
 test-launch: $(TEST_ENV) $(XPK_ENV)  ## the manifests rendered again by xpk, against tests/golden/launch
-	@$(PY) -m pytest -n 2 -m slow tests/test_launch_manifests.py
+	@$(PY) -m pytest -n 2 -m slow tests/launch/test_launch_manifests.py
 
 torture: $(TEST_ENV)  ## kill, stop and starve two sweeps 200 times, and compare bit by bit (EVENTS, SEED)
-	@PYTHONPATH=.:tests $(PY) tests/torture.py --events $(or $(EVENTS),200) $(if $(SEED),--seed $(SEED))
+	@PYTHONPATH=.:tests/support $(PY) tests/support/torture.py --events $(or $(EVENTS),200) $(if $(SEED),--seed $(SEED))
 
 lint: $(TEST_ENV)  ## ruff and basedpyright
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/basedpyright
 
 bench: $(RUN_ENV)  ## speed as ratios, measured in one run
-	@$(PY) -m repro.bench
+	@$(PY) -m repro.commands.bench
 
 clean:  ## tables and figures; runs and tokens stay
 	@rm -rf $(call quoted,$(OUT))

@@ -1,0 +1,1 @@
+"""What the results tell: published numbers, tables, figures, statements and pages."""

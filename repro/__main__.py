@@ -2,6 +2,6 @@
 
 import sys
 
-from repro.cli import main
+from repro.commands.cli import main
 
 sys.exit(main())

@@ -3,6 +3,8 @@
 import difflib
 from collections.abc import Sequence
 
+EXIT_BUG, EXIT_USER_ERROR, EXIT_INTERRUPTED = 1, 2, 42  # 42: everything saved; the same command goes on
+
 
 class UserError(Exception):
     """Bad input. The message is one sentence with the offending value and what to do about it."""
@@ -14,3 +16,7 @@ def check_known(unknown: str, name: str, known: Sequence[str]) -> None:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(known)}."
         raise UserError(f"{unknown} {name!r}: {hint}")
+
+
+class Interrupted(Exception):
+    """The run was asked to stop, and has saved the step it reached."""

@@ -5,6 +5,7 @@ created only where there is none by a precondition (`ifGenerationMatch=0`). Loca
 a rename and a hard link of a file that is complete, which network file systems do atomically too; locks are not used.
 """
 
+import json
 import os
 import shutil
 import uuid
@@ -163,3 +164,21 @@ def remove_tree(folder: Path) -> None:
             _ask(folder, lambda bucket: bucket.rm(str(folder), recursive=True))
     else:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _encoded(value: Any) -> bytes:
+    return (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` atomically; UserError when it can't be written."""
+    write_bytes(path, _encoded(value))
+
+
+def read_json(path: Path) -> Any | None:
+    """The JSON at `path`, None where there is no file; UserError when it is not JSON."""
+    content = read_bytes(path)
+    try:
+        return None if content is None else json.loads(content)
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON ({error}): put back what was there, or move it away.") from error

@@ -1,6 +1,6 @@
 """Numbers in sentences."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def counted(count: int | str, noun: str) -> str:
@@ -13,3 +13,30 @@ def span(numbers: Iterable[int]) -> str:
     found = sorted(numbers)
     few, many = found[0], found[-1]
     return f"{few:,}" if few == many else f"{few:,} to {many:,}"
+
+
+UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
+
+
+BYTE_UNITS = ((1e15, " PB"), (1e12, " TB"), (1e9, " GB"), (1e6, " MB"), (1e3, " kB"))
+
+
+def aligned(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[str]:
+    """Lines of a plain table: the first `left` columns to the left, the others to the right."""
+    table = [tuple(head), *map(tuple, rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in table
+    ]
+
+
+def short(value: float, units: tuple[tuple[float, str], ...] = UNITS) -> str:
+    """Three digits and a unit: 35.3M, 1.27B."""
+    for unit, name in units:
+        if value >= 0.9995 * unit:  # what rounds to 1,000 of a unit is 1 of the next
+            return f"{value / unit:#.3g}".rstrip(".") + name
+    return f"{value:.0f}"

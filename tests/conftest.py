@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from repro.sweep import EFFORTLESS
+from repro.runs.sweep import EFFORTLESS
 
 if TYPE_CHECKING:
     import fake_bucket
@@ -35,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def smoke_tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The prepared smoke corpus: a token folder."""
-    from repro.prepare import prepare
+    from repro.corpus.prepare import prepare
 
     return prepare("smoke", tmp_path_factory.mktemp("cache"))
 

@@ -1,0 +1,1 @@
+"""The paper's statements, each with what decides it."""

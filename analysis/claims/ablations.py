@@ -1,4 +1,4 @@
-"""Claims of §3.3 and the appendix's ablations: Figures 6, 8, 10, 11 and 13, FedPart, Table 3."""
+"""Claims of 3.3 and the appendix's ablations: Figures 6, 8, 10, 11 and 13, FedPart, Table 3."""
 
 import math
 import statistics
@@ -21,13 +21,13 @@ from analysis.claims.judging import (
     parity_part,
     scores_level,
 )
-from analysis.claims.listed import cell, value
-from experiments.base import ABLATED_EVERY, DILOCO, STREAMING
-from experiments.fedpart import FROZEN
-from experiments.figure6 import SIZES
-from experiments.figure11 import DROPS, KEPT, PRECISION
-from experiments.table3 import AVERAGE, FIRST, OUTER
-from repro.paper import interval
+from analysis.paper.published import interval
+from analysis.paper.statements import cell, value
+from experiments.streaming.base import ABLATED_EVERY, DILOCO, STREAMING
+from experiments.streaming.fedpart import FROZEN
+from experiments.streaming.figure6 import SIZES
+from experiments.streaming.figure11 import DROPS, KEPT, PRECISION
+from experiments.streaming.table3 import AVERAGE, FIRST, OUTER
 
 LAST_DIGIT = 0.01  # of the paper's losses
 SIMILAR = 2 * LAST_DIGIT  # our reading of "similar", "robust" and "small", which the paper leaves open
@@ -131,7 +131,7 @@ def _differ(view: View, layers: int) -> bool:
 
 
 def fedpart_losses(view: View) -> Finding:
-    """The two losses of §3.3.1; in miniature, that freezing is worse."""
+    """The two losses of 3.3.1; in miniature, that freezing is worse."""
     if view.scale == "paper":
         cells = [(FROZEN, cell("statements", "FedPart | frozen", "Eval Loss"))]
         cells.append((STREAMING, cell("statements", "FedPart | not frozen", "Eval Loss")))

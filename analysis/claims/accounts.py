@@ -5,23 +5,23 @@ from functools import cache
 from itertools import pairwise
 
 from analysis.claims.judging import DEVIATES, REPRODUCED, Finding, Number, Side, computed
-from analysis.claims.listed import cell, value
-from analysis.inconsistencies import PCIE_CODING, PCIE_GBIT_PER_LANE, PCIE_LANES
-from analysis.simulated import Account, account_cells, claim_cells
-from experiments.base import ABLATED, LADDER, TOKENS_PER_PARAMETER, dolma, model, streaming
-from experiments.figure6 import SIZES as FRAGMENT_SIZES
-from experiments.table4 import EXPERIMENT as TABLE4
-from experiments.table4 import NETWORKS
-from experiments.table7 import BUDGETS
-from repro.account import memory, run_bytes, send_bytes
-from repro.config import FragmentConfig
-from repro.experiment import vary
-from repro.fragments import cut
-from repro.methods import Network, method
-from repro.paper import Published, interval
-from repro.payload import FORMATS
-from repro.scenario import paper_cycle, paper_period
-from repro.schedule import offsets, sync_steps
+from analysis.paper.inconsistencies import PCIE_CODING, PCIE_GBIT_PER_LANE, PCIE_LANES
+from analysis.paper.published import Published, interval
+from analysis.paper.simulated import Account, account_cells, claim_cells
+from analysis.paper.statements import cell, value
+from experiments.streaming.base import ABLATED, LADDER, TOKENS_PER_PARAMETER, dolma, model, streaming
+from experiments.streaming.figure6 import SIZES as FRAGMENT_SIZES
+from experiments.streaming.table4 import EXPERIMENT as TABLE4
+from experiments.streaming.table4 import NETWORKS
+from experiments.streaming.table7 import BUDGETS
+from repro.network.account import memory, run_bytes, send_bytes
+from repro.network.methods import Network, method
+from repro.network.scenario import paper_cycle, paper_period
+from repro.spec.config import FragmentConfig
+from repro.spec.experiment import vary
+from repro.spec.fragments import cut
+from repro.spec.payload import FORMATS
+from repro.spec.schedule import offsets, sync_steps
 
 LAYERS = TABLE4.fragment_layers
 NEGLIGIBLE = 0.01  # of the compute between two transfers: our reading

@@ -10,9 +10,9 @@ from analysis import render
 from analysis.claims import ablations, accounts, scaling, similarity, simulated, undecided
 from analysis.claims.evidence import Evidence, View, gather
 from analysis.claims.judging import VERDICTS, Finding
-from analysis.claims.listed import Statement, statements
+from analysis.paper.statements import Statement, statements
 from analysis.render import Document, Grid, Notes
-from repro.store import write_bytes
+from repro.files import write_bytes
 
 FROM_RUNS: dict[str, Callable[[View], Finding]] = scaling.CLAIMS | ablations.CLAIMS | similarity.CLAIMS
 COMPUTED: dict[str, Callable[[], Finding]] = simulated.CLAIMS | accounts.CLAIMS | undecided.CLAIMS

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from analysis.claims.listed import statements
-from repro.archive import archive_path, filled, seeds_there
-from repro.experiment import PlannedRun, expand, load
-from repro.paper import paired_differences
-from repro.results import Result, collect
-from repro.scales import method_family
+from analysis.paper.published import paired_differences
+from analysis.paper.statements import statements
+from experiments.registry import load
+from repro.results.collected import archive_path, filled, seeds_there
+from repro.results.read import Result, collect
+from repro.spec.experiment import PlannedRun, expand
+from repro.spec.scales import method_family
 
 BySeed = Mapping[int, float]
 Families = tuple[str, ...]

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from analysis.claims.evidence import BySeed, Spread, View
-from analysis.rows import Row
-from analysis.scores import difference
-from repro.config import RunConfig
-from repro.evals import SHOWN
-from repro.experiment import PlannedRun, expand, load, rounds
-from repro.paper import Claim, Published, judge_all, judge_order, judge_parity, verdict
-from repro.results import Result
+from analysis.paper.published import Claim, Published, judge_all, judge_order, judge_parity, verdict
+from analysis.tables.rows import Row
+from analysis.tables.scores import difference
+from experiments.registry import load
+from repro.evaluation.tasks import SHOWN
+from repro.results.read import Result
+from repro.spec.config import RunConfig
+from repro.spec.experiment import PlannedRun, expand, rounds
 from repro.words import span
 
 Side = Literal["above", "below", "better", "worse"]

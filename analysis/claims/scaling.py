@@ -20,14 +20,14 @@ from analysis.claims.judging import (
     scores_level,
     scores_ordered,
 )
-from analysis.claims.listed import cell
-from analysis.fits import loss_slope, power_law, published_points, slope_rounding
-from experiments.base import DP
-from experiments.table1 import OURS
-from experiments.table5 import DILOCO_30, STREAM_30, STREAM_100
-from experiments.table6 import label
-from experiments.table7 import BUDGETS, OURS_M2, OURS_M4
-from repro.paper import load, verdict
+from analysis.paper.fits import loss_slope, power_law, published_points, slope_rounding
+from analysis.paper.published import load, verdict
+from analysis.paper.statements import cell
+from experiments.streaming.base import DP
+from experiments.streaming.table1 import OURS
+from experiments.streaming.table5 import DILOCO_30, STREAM_30, STREAM_100
+from experiments.streaming.table6 import label
+from experiments.streaming.table7 import BUDGETS, OURS_M2, OURS_M4
 
 LAST_DIGIT = 0.01  # of the paper's losses
 SIMILAR, SIMILAR_POINTS = 2 * LAST_DIGIT, 2.0  # our reading of "similar", which the paper leaves open

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 
 from analysis.claims.evidence import View
 from analysis.claims.judging import Finding, Judge, Part, Side
-from analysis.claims.listed import value
-from analysis.similarity import STRETCHES, by_layer, fragments, mean, stretch
-from repro.paper import Claim, judge_order, judge_parity
-from repro.results import Result
+from analysis.paper.published import Claim, judge_order, judge_parity
+from analysis.paper.statements import value
+from analysis.tables.similarity import STRETCHES, by_layer, fragments, mean, stretch
+from repro.results.read import Result
 
 EXPERIMENT = "figure17"
 HALF_DIGIT = 0.05  # what prints as 0.1, 0.0 or -0.1

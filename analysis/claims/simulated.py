@@ -1,4 +1,4 @@
-"""Claims about compute utilisation, each decided by the simulator: §3.1, §3.3.2, the appendix. Nothing is trained."""
+"""Claims about compute utilisation, each decided by the simulator: 3.1, 3.3.2, the appendix. Nothing is trained."""
 
 from collections.abc import Callable
 from functools import cache
@@ -7,20 +7,20 @@ from itertools import pairwise
 import numpy as np
 
 from analysis.claims.judging import Finding, computed
-from analysis.claims.listed import cell, value
-from analysis.simulated import EVERY, hours_at, table4_cells
-from experiments.base import TOKENS_PER_PARAMETER, model
-from experiments.figure7 import EXPERIMENT as FIGURE7
-from experiments.figure9 import EXPERIMENT as FIGURE9
-from experiments.figure14 import EXPERIMENT as FIGURE14
-from experiments.figure15 import EXPERIMENT as FIGURE15
-from experiments.figure16 import EXPERIMENT as FIGURE16
-from experiments.table4 import EXPERIMENT as TABLE4
-from experiments.table4 import NETWORKS
-from repro.account import steps_of
-from repro.methods import METHODS, Method, Network, method
-from repro.scenario import PAPER_GRID, least_bandwidth, paper_cycle, paper_period
-from repro.simulate import Link, Times, trace, utilisation
+from analysis.paper.simulated import EVERY, hours_at, table4_cells
+from analysis.paper.statements import cell, value
+from experiments.streaming.base import TOKENS_PER_PARAMETER, model
+from experiments.streaming.figure7 import EXPERIMENT as FIGURE7
+from experiments.streaming.figure9 import EXPERIMENT as FIGURE9
+from experiments.streaming.figure14 import EXPERIMENT as FIGURE14
+from experiments.streaming.figure15 import EXPERIMENT as FIGURE15
+from experiments.streaming.figure16 import EXPERIMENT as FIGURE16
+from experiments.streaming.table4 import EXPERIMENT as TABLE4
+from experiments.streaming.table4 import NETWORKS
+from repro.network.account import steps_of
+from repro.network.methods import METHODS, Method, Network, method
+from repro.network.scenario import PAPER_GRID, least_bandwidth, paper_cycle, paper_period
+from repro.network.simulate import Link, Times, trace, utilisation
 
 DP, FP4 = method("data-parallel"), method("streaming-fp4")
 DILOCO, STREAMING, OVERLAP = method("diloco"), method("streaming"), method("streaming-overlap")

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from analysis.claims.judging import Finding, told
-from analysis.claims.listed import cell, value
-from experiments.base import SIZES, TOKENS_PER_PARAMETER, model
-from experiments.table4 import NETWORKS
-from repro.paper import load
+from analysis.paper.published import load
+from analysis.paper.statements import cell, value
+from experiments.streaming.base import SIZES, TOKENS_PER_PARAMETER, model
+from experiments.streaming.table4 import NETWORKS
 
 
 def scales() -> Finding:
@@ -22,7 +22,7 @@ def largest_m() -> Finding:
 
 
 def mfu_text() -> Finding:
-    """40 % in §3.1."""
+    """40 % in 3.1."""
     return _mfu("MFU | Table 4")
 
 

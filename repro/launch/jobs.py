@@ -3,10 +3,10 @@
 import shlex
 from dataclasses import dataclass
 
-from repro.experiment import PlannedRun
+from repro.diloco.resource_flags import words
 from repro.launch.settings import CAPACITIES, Settings
-from repro.placement import Placement, chips_of, days, place, resources_for
-from repro.resource_flags import words
+from repro.machines.placement import Placement, chips_of, days, place, resources_for
+from repro.spec.experiment import PlannedRun
 
 NAME_LIMIT = 40  # of xpk's names
 # xpk's word for a generation of chips; others are called as in JAX.

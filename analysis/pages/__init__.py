@@ -1,0 +1,1 @@
+"""What is shown for a name, and the page of everything."""

@@ -1,0 +1,217 @@
+"""What was compiled, as JSON, and that JSON as a document of tables: the command's, and docs/compile.md's."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from analysis.render import Document, Grid, Notes
+from repro.machines.placement import GIB, Placement, chip, days
+from repro.spec.experiment import PlannedRun
+from repro.words import BYTE_UNITS, short
+
+Json = Mapping[str, Any]
+COMPILED = "compiled"  # data/results/compiled.json
+
+NOTES = (
+    "Memory is that of one chip: arguments (parameters, both moments of Adam, outer state, tokens), temporaries "
+    "(gradients, activations, buffers), resting (outer state of fragments that the program doesn't name), and the "
+    "sum with code and outputs that take no argument's place, beside the part of what the compiler may give out and "
+    "what the rule had estimated. Host: arguments and temporaries in pinned memory of the host.",
+    "A cycle is H steps (one step where nothing synchronises); bytes are those of one replica, of one slice for "
+    "Data-Parallel. Rule: the paper's account, N parameters of 4 or 16 bits, the part of them that is kept "
+    "where values are dropped. Payload: codes, scales and masks, all parameters. HLO: what the compiled programs' own "
+    "transfers between slices give. A collective of the payload moves (M - 1) times as much for a gather and "
+    "2 (M - 1) / M for a ring, by the account and by the programs.",
+    "Positions are those of instructions in the program's schedule. Overlaps: the transfer starts before the first "
+    "instruction of the forward pass and is awaited after the last one of the inner update.",
+    "Placement is replica x data x fsdp; a sequence on N: N chips share one.",
+)
+
+
+def as_json(results: Sequence[tuple[PlannedRun, Placement, Any]], source: Mapping[str, Any]) -> dict[str, Any]:
+    """All numbers, each program once; `source` tells the commit and the versions of each run."""
+    programs = {p.key: _program_json(p) for _, _, found in results for p in found.programs}
+    return {
+        "programs": programs,
+        "runs": [{**_run_json(run, placed, found), **source} for run, placed, found in results],
+    }
+
+
+def merged(earlier: Json | None, found: Json, order: Sequence[str]) -> dict[str, Any]:
+    """What was found, and what an earlier call found of other runs of the same spec, in the order of these ids."""
+    runs = {run["run"]: run for run in (*(earlier["runs"] if earlier else ()), *found["runs"])}
+    kept = [runs[name] for name in order if name in runs]
+    programs = {**(earlier["programs"] if earlier else {}), **found["programs"]}
+    used = {used["program"] for run in kept for used in run["programs"]}
+    return {"programs": {key: programs[key] for key in programs if key in used}, "runs": kept}
+
+
+def _program_json(program: Any) -> dict[str, Any]:
+    kept = {"name": program.name, "seconds": round(program.seconds, 1), "schedule": asdict(program.schedule)}
+    return kept | {"overlaps": [program.schedule.overlaps(t) for t in program.schedule.transfers]}
+
+
+def _run_json(run: PlannedRun, placed: Placement, found: Any) -> dict[str, Any]:
+    used = [
+        {
+            "program": p.key,
+            "steps": p.steps,
+            "memory": asdict(p.memory) | {"total": p.memory.total},
+            "cross_slice_bytes_per_chip": p.schedule.bytes,
+        }
+        for p in found.programs
+    ]
+    return {
+        "run": run.run_id,
+        "row": run.row,
+        "topology": placed.topology,
+        "slices": placed.slices,
+        "usable_bytes": int(chip(placed.topology).usable_gib * GIB),
+        "days": days(run.config, placed.topology, placed.slices),
+        **asdict(found),
+        "programs": used,
+        "fits": found.fits,
+    }
+
+
+def document(title: str, found: Json) -> Document:
+    """Memory, bytes and overlap of each run, and what did not fit."""
+    runs = found["runs"]
+    made = dict.fromkeys(", ".join(f"{name} {version}" for name, version in run["versions"].items()) for run in runs)
+    seconds = sum(program["seconds"] for program in found["programs"].values())
+    lead = (
+        f"Compiled ahead of time with {'; '.join(made)}; nothing was run. {len(runs)} runs, "
+        f"{len(found['programs'])} programs, {seconds / 60:.0f} minutes of compiling.",
+    )
+    fitting = [run for run in runs if run["fits"]]
+    known = found["programs"]
+    grids = (_placements(runs), _memory(fitting, known), _bytes(fitting), _transfers(fitting, known))
+    unfit = Notes("Did not fit", tuple(line for run in runs for line in _unfit(run)))
+    sections = tuple(grid for grid in grids if grid.rows)
+    return Document(title, lead, (*sections, *([unfit] if unfit.lines else []), Notes("How to read it", NOTES)))
+
+
+def summary(found: Json) -> Grid:
+    """A line a run: where it fits, what it sends and whether that overlaps."""
+    head = ("run", "slices", "placement", "estimate", "compiled", "of HBM", "HLO/payload", "overlaps", "compile s")
+    rows = []
+    for run in (run for run in found["runs"] if run["fits"]):
+        programs = [found["programs"][used["program"]] for used in run["programs"]]
+        largest = max(used["memory"]["total"] for used in run["programs"])
+        beside = [overlap for program in programs for overlap in program["overlaps"]]
+        rows.append(
+            (
+                run["run"],
+                f"{run['slices']} x {run['topology']}",
+                placement(run["resources"]),
+                f"{run['estimate'] / GIB:.2f}",
+                f"{largest / GIB:.2f}",
+                f"{largest / run['usable_bytes']:.0%}",
+                f"{run['bytes']['hlo'] / run['bytes']['payload']:.4f}",
+                f"{sum(beside)} of {len(beside)}",
+                f"{sum(program['seconds'] for program in programs):.0f}",
+            )
+        )
+    return Grid("Memory of one chip in GiB", head, tuple(rows), left=3)
+
+
+def _placements(runs: Sequence[Json]) -> Grid:
+    head = ("run", "slices", "placement", "fits", "estimate", "largest program", "days", "GFLOP a chip and step")
+    rows = tuple(
+        (
+            run["run"],
+            f"{run['slices']} x {run['topology']}",
+            placement(run["resources"]),
+            "yes" if run["fits"] else "no",
+            f"{run['estimate'] / GIB:.2f}",
+            f"{max(p['memory']['total'] for p in run['programs']) / GIB:.2f}" if run["fits"] else "",
+            f"{run['days']:.2g}",
+            f"{run['flops_per_chip'] / 1e9:,.0f}",
+        )
+        for run in runs
+    )
+    return Grid("Placement; memory of one chip in GiB, days at 40 % of the peak", head, rows, left=3)
+
+
+def placement(resources: Json) -> str:
+    """replica × data × fsdp and what differs from the plainest."""
+    r = resources
+    words = [f"{r['replica']}x{r['data']}x{r['fsdp']}"]
+    words += [f"a sequence on {r['sequence']}"] * (r["sequence"] > 1)
+    words += [f"{r['microbatches']} microbatches"] * (r["microbatches"] > 1)
+    words += [f"remat={r['remat']}"] * (r["remat"] != "none")
+    words += ["flash"] * (r["attention"] == "flash")
+    words += ["no fence"] * (not r["fence"])
+    words += ["outer on host"] * r["outer_on_host"]
+    return ", ".join(words)
+
+
+def _memory(runs: Sequence[Json], programs: Json) -> Grid:
+    sizes = ("arguments", "temporaries", "resting", "total")
+    head = ("run", "program", "steps", "compile s", *sizes, "of HBM", "host")
+    rows = []
+    for run in runs:
+        for used in run["programs"]:
+            memory, program = used["memory"], programs[used["program"]]
+            cells = [f"{memory[size] / GIB:.3f}" for size in sizes]
+            part = f"{memory['total'] / run['usable_bytes']:.1%}"
+            steps, seconds = f"{used['steps']} of {run['cycle']}", f"{program['seconds']:.0f}"
+            rows.append((run["run"], program["name"], steps, seconds, *cells, part, f"{memory['host'] / GIB:.3f}"))
+    return Grid("Memory of one chip, GiB", head, tuple(rows), left=2)
+
+
+def _bytes(runs: Sequence[Json]) -> Grid:
+    head = ("run", "cycle", "rule", "payload", "HLO", "HLO/payload", "moved, account", "moved, HLO")
+    rows = []
+    for run in runs:
+        b = run["bytes"]
+        cells = [short(b[name], BYTE_UNITS) for name in ("rule", "payload", "hlo", "collective", "moved")]
+        cells.insert(3, f"{b['hlo'] / b['payload']:.5f}")
+        rows.append((run["run"], str(run["cycle"]), *cells))
+    return Grid("Bytes between slices in a cycle", head, tuple(rows))
+
+
+def _transfers(runs: Sequence[Json], programs: Json) -> Grid:
+    head = ("run", "program", "transfers", "a chip gives", "starts", "forward", "updated", "awaited", "of", "overlaps")
+    shown: dict[str, tuple[str, ...]] = {}
+    for run in runs:
+        for used in run["programs"]:
+            key = used["program"]
+            if key not in shown:
+                shown[key] = (run["run"], programs[key]["name"], *_transfer_cells(programs[key], used))
+    return Grid(
+        "Transfers in the schedule of each program, at the first run that has it", head, tuple(shown.values()), 2
+    )
+
+
+def _transfer_cells(program: Json, used: Json) -> tuple[str, ...]:
+    schedule = program["schedule"]
+    transfers = schedule["transfers"]
+    marks = (str(schedule["forward"]), str(schedule["updated"]))
+    if not transfers:
+        return "none", "0", "", *marks, "", str(schedule["length"]), ""
+    kinds = sorted({f"{t['operation']} {t['dtype']}" for t in transfers})
+    overlapping = sum(program["overlaps"])
+    return (
+        f"{len(transfers)} {', '.join(kinds)}",
+        f"{used['cross_slice_bytes_per_chip']:,}",
+        _span([t["start"] for t in transfers]),
+        *marks,
+        _span([t["done"] for t in transfers]),
+        str(schedule["length"]),
+        {0: "no", len(transfers): "yes"}.get(overlapping, f"{overlapping} of {len(transfers)}"),
+    )
+
+
+def _span(positions: Sequence[int]) -> str:
+    low, high = min(positions), max(positions)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _unfit(run: Json) -> list[str]:
+    lines = [f"{run['run']}, {placement(t['resources'])}: {t['reason']}" for t in run["tried"]]
+    if lines and run["fits"]:
+        lines[-1] += f". It fits as {placement(run['resources'])}."
+    if lines and not run["fits"]:
+        lines[-1] += ". Nothing tried fits: take a topology with more chips a slice."
+    return lines

@@ -1,0 +1,93 @@
+"""The page of everything, build/report.html: where each statement of the paper stands, then each table and figure.
+
+One file that asks for nothing else: styles inside, figures as data, no script.
+"""
+
+import html
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from analysis import render
+from analysis.claims.board import Decision, decide_all
+from analysis.claims.board import document as board
+from analysis.claims.evidence import gather
+from analysis.pages import items
+from analysis.pages.items import Source
+from analysis.render import Document
+from repro.errors import UserError
+from repro.files import write_bytes
+from repro.results.read import Result
+from repro.spec.config import SCALES
+from repro.words import counted
+
+TITLE = "Streaming DiLoCo, reproduced: where the paper stands"
+STYLE = """
+body{background:#fff;max-width:78em}h2{font-size:1.3em}h3{font-size:1.05em;margin-top:1.6em}
+nav{font-size:.92em;line-height:1.9;border:1px solid #ddd;border-radius:4px;padding:.5em .8em;margin:1em 0}
+nav a{margin-right:.9em;white-space:nowrap}a{color:#0b57a4}
+section{border-top:3px solid #ddd;margin-top:2.5em}.up{font-size:.9em}
+details{margin:1em 0}summary{cursor:pointer;font-weight:600}td.left{max-width:30em;overflow-wrap:break-word}
+img{max-height:44em}
+@media print{nav,.up{display:none}section{break-before:page}.wide{overflow:visible}body{font-size:11px;margin:0}
+details::details-content{content-visibility:visible;block-size:auto}img,tr{break-inside:avoid}}
+"""
+
+
+def build_page(
+    scale: str, seeds: int | None, root: Path, out: Path, eval_set: str | None = None, *, own: bool = False
+) -> Path:
+    """Write report.html and the figures under `out`; its path.
+
+    `seeds` None takes as many as there are. UserError for an unknown scale.
+    """
+    if scale not in SCALES:
+        raise UserError(f"scale={scale!r}: choose one of {', '.join(SCALES)}.")
+    path = out / "report.html"
+    write_bytes(path, page(Source(scale, seeds, root, eval_set, own), out).encode())
+    return path
+
+
+def page(source: Source, out: Path) -> str:
+    """The whole page; figures are drawn under `out`."""
+    decisions = decide_all(gather(source.seeds, source.root, own=source.own))
+    names = items.names()
+    found = items.results(names, source)
+    parts = [f"<h1>{html.escape(TITLE)}</h1>", f"<p>{html.escape(_told(source, found))}</p>", *_scoreboard(decisions)]
+    for name in names:
+        shown = items.section(name, items.documents(name, source.scale, found, out), decisions)
+        parts += [f'<section id="{name}">', *shown, '<p class="up"><a href="#contents">Contents</a></p>', "</section>"]
+    return render.whole_page(TITLE, parts, STYLE)
+
+
+def _scoreboard(decisions: tuple[Decision, ...]) -> list[str]:
+    """Counts, the contents, then every statement."""
+    stands = board(decisions)
+    first = Document(stands.title, stands.lead, (items.counted(decisions),))
+    return [
+        '<section id="scoreboard">',
+        *render.body(first, 2),
+        *_contents(),
+        *render.body(Document("", (), stands.sections[1:]), 2),
+        "</section>",
+    ]
+
+
+def _contents() -> list[str]:
+    links = [f'<a href="#{name}">{html.escape(items.label(name))}</a>' for name in items.names()]
+    return ['<nav id="contents" aria-label="Contents"><a href="#scoreboard">Scoreboard</a>', *links, "</nav>"]
+
+
+def _told(source: Source, found: Mapping[str, Sequence[Result]]) -> str:
+    runs = {result.run.run_id: result for results in found.values() for result in results}
+    done = [result for result in runs.values() if result.state == "done"]
+    collected = sum(result.archived for result in done)
+    unclean = {
+        "were made from uncommitted changes": sum(result.dirty is True for result in done),
+        "were made from code of no known commit": sum(result.dirty is None for result in done),
+    }
+    seeds = counted(source.count, "seed")
+    told = (
+        f"arXiv 2501.18512. Trained items at scale {source.scale}, {seeds}: "
+        f"{len(done)} of {len(runs)} runs are finished, {collected} of them taken from the collected results"
+    )
+    return "; ".join([told, *(f"{count} {what}" for what, count in unclean.items() if count)]) + "."

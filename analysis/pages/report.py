@@ -1,0 +1,194 @@
+"""Builds what `make <item>` leaves in build/: text, Markdown, LaTeX, HTML, CSV and the figure.
+
+The figure is redrawn only when its inputs changed, so that a table of finished runs prints without
+importing a plotting library. Files are written under another name and renamed.
+"""
+
+import csv
+import importlib
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from analysis import render
+from analysis.pages.stamps import digest
+from analysis.paper import published
+from analysis.paper.plan import plan_text
+from analysis.render import Document
+from analysis.tables import tables
+from analysis.tables.tables import Table
+from analysis.tables.views import COLUMNS, csv_rows, document
+from experiments.registry import load, names, trained
+from repro.errors import UserError, check_known
+from repro.files import read_json, write_bytes
+from repro.results.collected import archive_path, filled
+from repro.results.read import Result, collect
+from repro.spec.config import SCALES
+from repro.spec.experiment import Experiment, expand
+
+ILLUSTRATED = ("figure1", "figure2")
+ABLATIONS = ("figure6", "figure8", "figure10", "figure11", "figure12", "figure13", "fedpart")
+FIGURES = {  # experiment -> the function that draws its runs, and its module
+    **dict.fromkeys(("table5", "figure5"), ("figure5", "analysis.figures.scaling")),
+    **{name: (name, "analysis.figures.ablations") for name in ABLATIONS},
+    **{name: (name, "analysis.figures.similarity") for name in ("figure17", "figure18")},
+}
+
+
+def build(
+    name: str, scale: str, seeds: int | None, root: Path, out: Path, eval_set: str | None = None, *, own: bool = True
+) -> str:
+    """Write everything of an item under `out`; the text to print. UserError for an unknown item.
+
+    `seeds` None: one, and of the statements as many as there are. Without `own`, runs that aren't finished under `root`
+    are filled from the collected results.
+    """
+    if scale not in SCALES:
+        raise UserError(f"scale={scale!r}: choose one of {', '.join(SCALES)}.")
+    if name in COMPUTED:
+        return COMPUTED[name](out)
+    if name == "all":
+        built = [build(item.name, scale, seeds, root, out, eval_set, own=own) for item in trained("all")]
+        built += [make(out) for make in COMPUTED.values()]
+        built += [draw(figure, out) for figure in ILLUSTRATED]
+        built.append(build("claims", scale, seeds, root, out, own=own))
+        return "\n\n".join(built)
+    if name == "claims":
+        from analysis.claims.board import build_claims  # the simulator, which no table of runs needs
+
+        return build_claims(seeds, root, out, own=own)
+    seeds = 1 if seeds is None else seeds
+    check_known("unknown item", name, (*names(), *COMPUTED, "claims", "all"))
+    experiment = load(name)
+    if not isinstance(experiment, Experiment):
+        return draw(name, out)
+    if name == "table2":
+        text = plan_text(experiment, scale, seeds)
+        write_bytes(out / "table2.txt", text.encode())
+        return text
+    return build_runs(experiment, scale, seeds, root, out, eval_set, own=own)
+
+
+def build_runs(
+    experiment: Experiment,
+    scale: str,
+    seeds: int,
+    root: Path,
+    out: Path,
+    eval_set: str | None = None,
+    *,
+    own: bool = True,
+) -> str:
+    """The same for an experiment of trained runs, finished or not; `eval_set` as in `repro.evaluation.tasks.SETS`."""
+    results = collect(expand(experiment, scale, seeds), root, eval_set, syncs=experiment.syncs)
+    if not own:
+        results = filled(results, archive_path(scale), eval_set)
+    table = made(experiment, results)
+    picture = drawn(table, out) if experiment.name in FIGURES else None
+    beside = draw("figure6b", out) if experiment.name == "figure6" else ""
+    stem = out / experiment.name
+    full, terminal = document(table, picture), render.text(document(table, terminal=True))
+    files = {".md": render.markdown(full), ".tex": render.latex(full), ".html": render.page(full)}
+    for suffix, content in (files | {".csv": _csv(table), ".txt": terminal + "\n"}).items():
+        write_bytes(stem.with_suffix(suffix), content.encode())
+    shown = ", ".join(f"{experiment.name}{suffix}" for suffix in (".md", ".tex", ".html", ".csv"))
+    figure = f" and {picture.name}" if picture else ""
+    return f"{terminal}\n\nWritten to {out}: {shown}{figure}." + (f"\n{beside}" if beside else "")
+
+
+def made(experiment: Experiment, results: Sequence[Result]) -> Table:
+    """The table of an experiment: beside the published cells where the paper prints a table, its rows alone elsewhere.
+
+    ValueError without results.
+    """
+    item = experiment.printed or experiment.name
+    if item in PRINTED:
+        return PRINTED[item](results, published.load(item), experiment)
+    if item == "table5":
+        return tables.table5(results, published.load(item), experiment, published.load("statements"))
+    elsewhere = tables.printed_elsewhere(
+        experiment, {name: published.load(name) for name in ("table5", "table6", "table7")}
+    )
+    return tables.runs_table(results, experiment, published.load("statements"), elsewhere)
+
+
+def draw(name: str, out: Path, forms: Sequence[str] = ("png", "svg")) -> str:
+    """Draw a figure that needs no run; the files written."""
+    if name in ILLUSTRATED:
+        from analysis.figures.schedule import build_figure  # matplotlib, here and below
+
+        return "\n".join(map(str, build_figure(name, out, forms)))
+    from analysis.figures.simulated import build_figures
+
+    return "\n".join(map(str, build_figures(out, (name,), forms)))
+
+
+def _table4(out: Path) -> str:
+    from analysis.paper.simulated import build_table4  # only where it is asked for: it simulates
+
+    return build_table4(out)
+
+
+def _simulated_figures(out: Path) -> str:
+    from analysis.figures.simulated import build_figures
+
+    return "\n".join(str(path) for path in build_figures(out))
+
+
+def _accounts(out: Path) -> str:
+    from analysis.paper.simulated import build_accounts
+
+    return build_accounts(out)
+
+
+def _inconsistencies(out: Path) -> str:
+    from analysis.paper.inconsistencies import build_inconsistencies  # NumPy, which the table of runs doesn't need
+
+    return build_inconsistencies(out)
+
+
+def compiled() -> Document:
+    """What runs of the paper were like, compiled for TPU slices: data/results, as `repro compile` left it."""
+    from analysis.pages.compiled import COMPILED
+    from analysis.pages.compiled import document as of_programs
+
+    found = read_json(archive_path(COMPILED))
+    assert found is not None, "data/results is part of the repository"
+    return of_programs("Runs at scale paper, compiled for TPU slices", found)
+
+
+def _compiled(out: Path) -> str:
+    shown = compiled()
+    render.write(shown, out / "compiled")
+    return render.text(shown)
+
+
+PRINTED = {name: getattr(tables, name) for name in ("table1", "table3", "table6", "table7")}
+COMPUTED: dict[str, Callable[[Path], str]] = {
+    "table4": _table4,
+    "accounts": _accounts,
+    "figures-simulated": _simulated_figures,
+    "inconsistencies": _inconsistencies,
+    "compiled": _compiled,
+}
+
+
+def drawn(table: Table, out: Path, forms: Sequence[str] = ("png", "svg")) -> Path:
+    """Draw <figure>.png, the path, and .svg unless those that lie there were made from the same inputs."""
+    name, module = FIGURES[table.experiment.name]
+    stamp = out / f"{name}.inputs"
+    inputs = digest(table, module)
+    drawn_from, *there = stamp.read_text().split() if stamp.exists() else [""]
+    there = [form for form in there if (out / f"{name}.{form}").exists()]
+    if drawn_from != inputs or not set(forms) <= set(there):
+        from analysis.figures.style import save  # matplotlib: half a second that most calls don't pay
+
+        save(getattr(importlib.import_module(module), name)(table), out / name, forms)
+        write_bytes(stamp, f"{' '.join((inputs, *forms))}\n".encode())
+    return out / f"{name}.png"
+
+
+def _csv(table: Table) -> str:
+    lines = io.StringIO()
+    csv.writer(lines, lineterminator="\n").writerows([COLUMNS, *csv_rows(table)])
+    return lines.getvalue()

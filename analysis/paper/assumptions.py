@@ -1,0 +1,267 @@
+"""What the paper leaves open and what this suite chose, as sentences that travel with every result. No JAX.
+
+Each choice is worded from the config itself, so a footnote can't say anything but what was run. A value
+that the paper states (H, M, τ = 1, the outer learning rate, z-loss, QK-norm) is not an assumption and is
+not listed.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from repro.spec.config import ModelConfig, RunConfig, SyncConfig
+from repro.spec.experiment import PlannedRun
+from repro.spec.payload import FORMATS
+
+PAPER_LONGEST_EVERY = 100  # H of the sparser main runs, for counting rounds
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """One open question, the choice made, and why in one sentence."""
+
+    key: str
+    choice: str
+    reason: str
+
+    @property
+    def sentence(self) -> str:
+        """The footnote."""
+        return f"{self.key}: {self.choice} ({self.reason})."
+
+
+def assumptions(config: RunConfig) -> tuple[Assumption, ...]:
+    """Every assumption that touches this run, data first, then model, inner and outer optimiser."""
+    found = [*_data(config), *_model(config), *_inner(config)]
+    found += _data_parallel() if config.sync is None else [*_outer(config.sync), *_streams(config.sync)]
+    return tuple(found)
+
+
+def footnotes(runs: Iterable[PlannedRun]) -> tuple[Assumption, ...]:
+    """The assumptions of all runs, each once: where runs differ, the choice says which run made which."""
+    found: dict[str, list[tuple[PlannedRun, Assumption]]] = {}
+    for run in {run.row: run for run in runs}.values():
+        for assumption in assumptions(run.config):
+            found.setdefault(assumption.key, []).append((run, assumption))
+    return tuple(_merged(key, made) for key, made in found.items())
+
+
+def _merged(key: str, made: list[tuple[PlannedRun, Assumption]]) -> Assumption:
+    reason = made[0][1].reason
+    choices = {assumption.choice for _, assumption in made}
+    if len(choices) == 1:
+        return Assumption(key, choices.pop(), reason)
+    for index in range(min(len(run.labels) for run, _ in made)):
+        by_label: dict[str, set[str]] = {}
+        for run, assumption in made:
+            by_label.setdefault(run.labels[index], set()).add(assumption.choice)
+        if all(len(found) == 1 for found in by_label.values()):
+            return Assumption(key, _listed({label: found.pop() for label, found in by_label.items()}), reason)
+    return Assumption(key, _listed({run.row: assumption.choice for run, assumption in made}), reason)
+
+
+def _listed(choice_of: dict[str, str]) -> str:
+    """`A, B: x; C: y`."""
+    labels: dict[str, list[str]] = {}
+    for label, choice in choice_of.items():
+        labels.setdefault(choice, []).append(label)
+    return "; ".join(f"{', '.join(names)}: {choice}" for choice, names in labels.items())
+
+
+def _data(config: RunConfig) -> Iterator[Assumption]:
+    length = config.model.seq_len
+    tokens = _power_of_two(config.batch * length)
+    yield Assumption(
+        "batch",
+        f"{config.batch:,} sequences of {length:,} = {tokens} tokens over all replicas",
+        _batch_reason(config),
+    )
+    yield Assumption(
+        "token budget",
+        f"{config.tokens / config.model.params_by_rule:.3g} tokens for each of N = 12 d² L + V d parameters",
+        "the FLOPs column of Table 5 follows 6 N · 20 N; the budgets printed in Table 2 are rounder",
+    )
+    yield Assumption(
+        "order of the data",
+        "one seeded permutation; all methods see the same sequences at each step",
+        "the paper says nothing; this way differences between methods are paired",
+    )
+    yield Assumption(
+        "vocabulary",
+        f"SentencePiece, {config.model.vocab:,} pieces"
+        if config.scale != "smoke"
+        else f"the {config.model.vocab:,} bytes",
+        "the paper gives the size and not the tokenizer" if config.scale == "paper" else "sized to the small models",
+    )
+    if config.corpus == "dolma":
+        yield Assumption("version of Dolma", "v1_7", "the paper names none")
+    yield Assumption(
+        "validation set",
+        f"{config.validation.sequences:,} held-out sequences of {config.model.seq_len:,}",
+        "the paper says only that the loss is on the validation set",
+    )
+
+
+def _batch_reason(config: RunConfig) -> str:
+    rounds = f"at {config.model.size} {config.steps:,} steps hold {config.steps // PAPER_LONGEST_EVERY} rounds of "
+    rounds += f"H = {PAPER_LONGEST_EVERY}"
+    if config.scale != "paper":
+        return f"what two cores train in minutes; {rounds}"
+    if config.corpus == "dolma":
+        return "the hours of Table 1 at its step time imply it"
+    return f"the paper gives none for C4; {rounds}"
+
+
+def _model(config: RunConfig) -> Iterator[Assumption]:
+    model = config.model
+    if config.scale == "paper":
+        yield Assumption(
+            "hidden dim of Table 2",
+            f"the width of the feed-forward layer: d = F / 4, head size {model.head_size}",
+            "only so do the parameter counts match the names and the FLOPs of Table 5",
+        )
+    else:
+        yield Assumption(
+            f"miniature ({config.scale})",
+            f"{model.layers} layers of width {model.width}, {model.heads} heads",
+            "the shapes of Table 2, shrunk to what two cores train",
+        )
+    yield Assumption("positions", f"{model.positions}, added to the token embedding", "as in NanoDO")
+    yield from _blocks(model)
+
+
+def _blocks(model: ModelConfig) -> Iterator[Assumption]:
+    yield Assumption(
+        "norms",
+        "LayerNorm with a gain and no bias; QK-norm the same over each head, one gain for a layer's heads",
+        "as in NanoDO; the paper names QK-norm alone",
+    )
+    yield Assumption(
+        "blocks",
+        "pre-norm, tanh GELU, no biases; embeddings normal with variance 1/d, matrices Xavier-uniform",
+        "as in NanoDO",
+    )
+    yield Assumption(
+        "precision",
+        f"parameters and optimisers float32, computed in {model.compute_dtype}",
+        "the paper gives only what is sent and that it is accumulated in float32",
+    )
+
+
+def _inner(config: RunConfig) -> Iterator[Assumption]:
+    inner, recalled = (
+        config.inner,
+        "recalled from the same group's scaling-law paper, arXiv 2503.09799, not checked",
+    )
+    yield Assumption("inner learning rate", f"{inner.learning_rate:g} at its peak", _rate_reason(config))
+    yield Assumption(
+        "warm-up",
+        f"linear, {inner.warmup_steps:,} of {config.steps:,} steps",
+        f"at most 1,000 steps and a tenth of the run; {recalled}"
+        if config.scale == "paper"
+        else "a tenth of the run, since the run is short",
+    )
+    yield Assumption("learning-rate decay", f"cosine to {inner.final_fraction:.0%} of the peak", recalled)
+    if inner.schedule_steps and inner.schedule_steps != config.steps:
+        yield Assumption(
+            "schedule of an extended run",
+            f"that of {inner.schedule_steps:,} steps, then its final rate to step {config.steps:,}",
+            "so that it is the shorter run up to there; weight decay stays that of the shorter run, too",
+        )
+    yield Assumption(
+        "weight decay",
+        f"{_decay(config)} a step at the peak rate, independent of that rate; none on norm gains",
+        f"1/steps is {recalled}; norm gains are our choice",
+    )
+    yield Assumption("AdamW", f"β {inner.beta1:g} and {inner.beta2:g}, ε {inner.eps:g}", recalled)
+    yield Assumption("clipping", f"gradients to a global norm of {inner.clip_norm:g}, replica by replica", recalled)
+
+
+def _decay(config: RunConfig) -> str:
+    decay = config.inner.weight_decay
+    return "1/steps" if abs(decay * config.steps - 1) < 1e-9 else f"{decay:g}"
+
+
+def _rate_reason(config: RunConfig) -> str:
+    if config.scale == "paper":
+        return (
+            "the paper gives none for any size: the rule of Kaplan et al. (2020), appendix D.6, linear in "
+            "ln N, to two digits"
+        )
+    return "chosen by experiments/streaming/tuning.py from one grid for every method; the paper gives none"
+
+
+def _data_parallel() -> Iterator[Assumption]:
+    yield Assumption(
+        "what Data-Parallel sends",
+        "its gradients each step, counted as bfloat16",
+        "the accounts of Tables 1 and 4 imply 16 bits",
+    )
+
+
+def _outer(sync: SyncConfig) -> Iterator[Assumption]:
+    if sync.outer.optimizer == "nesterov":
+        yield Assumption("outer momentum", f"{sync.outer.momentum:g}", "the paper gives none; that of DiLoCo")
+    yield Assumption(
+        "outer gradient Δ",
+        "outer copy − worker's copy",
+        "not the worker's own parameters H steps ago, which a mix changes; both public implementations do so",
+    )
+    yield Assumption("last step", "no final flush: what is pending or stale stays so", "the paper says nothing")
+    yield Assumption("first sync", _first_sync(sync), "as in the example of section 2.2")
+    yield from _sent(sync)
+
+
+def _first_sync(sync: SyncConfig) -> str:
+    if sync.first_sync == "trained":
+        return "a fragment waits until it has trained H steps"
+    return "a fragment syncs from its first due step"
+
+
+def _sent(sync: SyncConfig) -> Iterator[Assumption]:
+    codec = sync.codec
+    if FORMATS[codec.format].scaled:
+        yield Assumption(
+            f"scales of {codec.format} codes",
+            f"a one-byte power of two for each {codec.scale.replace(':', ' of ')}, rounded to nearest",
+            "the paper gives no granularity; one scale a tensor would zero the rows of rare tokens",
+        )
+    elif sync.fragments.pattern == "whole":
+        yield Assumption("what DiLoCo sends", codec.format, "the accounts of Tables 1 and 4 imply 16 bits for DiLoCo")
+
+
+def _streams(sync: SyncConfig) -> Iterator[Assumption]:
+    """What only a cut model or an overlapped exchange raises."""
+    if max(sync.delays):
+        reason = "the paper gives none for the main runs; 0.5 is that of Figure 10, 0 and 0.5 are those of Figure 8"
+        yield Assumption("α", f"{sync.mix:g}", reason)
+        yield Assumption("order at one step", "send, then apply", "the paper says nothing")
+    if sync.fragments.pattern == "whole":
+        return
+    yield Assumption(
+        "offset of a fragment",
+        "t − t_p, as in Algorithm 2" if sync.offset_sign < 0 else "t + t_p, as in the text of section 2.2",
+        "the text and the algorithm disagree",
+    )
+    if sync.frozen:
+        yield Assumption(
+            "frozen fragments",
+            "no update, no decay, moments untouched; Adam's count, which all share, goes on",
+            "the paper says only that non-shared layers are frozen",
+        )
+    yield Assumption(
+        "embedding",
+        "its own, last fragment, with positions and final norm"
+        if sync.fragments.embedding == "own"
+        else "in the first fragment, with positions and final norm",
+        "Figure 17b shows it apart; the paper doesn't say where it stands in the order",
+    )
+    size = sync.fragments.layers
+    yield Assumption(
+        "fragment size",
+        f"at most {size} layer{'s' if size > 1 else ''}, a remainder in smaller fragments",
+        "3 layers in the paper, a third of that in miniature so that small models have several",
+    )
+
+
+def _power_of_two(value: int) -> str:
+    return f"2^{value.bit_length() - 1}" if value & (value - 1) == 0 else f"{value:,}"

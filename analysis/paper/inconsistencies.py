@@ -1,0 +1,337 @@
+"""Where the paper contradicts itself, each with the calculation that shows it.
+
+Not a list of faults to enjoy: whoever reproduces the paper meets each of these and must choose. Every
+printed number is read from data/papers/2501.18512, every other is computed here.
+"""
+
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from analysis.paper.fits import loss_slope, power_law, published_points
+from analysis.paper.published import by_place, interval, load
+from analysis.paper.simulated import account_cells, claim_cells, table4_cells
+from analysis.render import Document, Grid, write
+from experiments.streaming.base import SIZES, TOKENS_PER_PARAMETER, model, streaming
+from experiments.streaming.table4 import EXPERIMENT as TABLE4
+from repro.network.account import memory, printed_terabytes, rule_bits, steps_of, training_hours, true_terabytes
+from repro.network.methods import BASELINE_BITS, Method, Network
+from repro.network.scenario import PAPER_GRID, grid_reading, paper_cycle, paper_period, printed
+from repro.network.simulate import Cycle, Link, Send, Times, utilisation
+from repro.spec.schedule import offsets, sync_steps
+
+ARC_QUESTIONS = 570  # ARC-Easy's validation split
+PCIE_LANES, PCIE_GBIT_PER_LANE, PCIE_CODING = 16, 32, 128 / 130  # PCIe 5.0 x16, one direction
+
+
+@dataclass(frozen=True)
+class Inconsistency:
+    """Two statements that can't both hold, where they stand, and the calculation."""
+
+    title: str
+    where: str
+    one: str
+    other: str
+    calculation: str
+
+
+def inconsistencies() -> tuple[Inconsistency, ...]:
+    """All of them, in the order of the paper."""
+    return tuple(find() for find in _FINDERS)
+
+
+def build_inconsistencies(out: Path) -> str:
+    """Write inconsistencies.{md,tex,html} under `out`; the same as text for a terminal."""
+    found = inconsistencies()
+    listed = inconsistencies_document(found)
+    write(listed, out / "inconsistencies")
+    return "\n\n".join([listed.title, *(_paragraph(i, x) for i, x in enumerate(found, 1))])
+
+
+def inconsistencies_document(found: Sequence[Inconsistency]) -> Document:
+    """One row for each."""
+    rows = tuple((str(i), x.title, x.one, x.other, x.calculation, x.where) for i, x in enumerate(found, 1))
+    head = ("", "What", "One statement", "The other", "Calculation", "Where")
+    return Document("What the paper says twice, differently", (), (Grid("", head, rows, left=len(head)),))
+
+
+def _paragraph(number: int, found: Inconsistency) -> str:
+    lines = (f"one:  {found.one}", f"other: {found.other}", found.calculation, f"({found.where})")
+    wrapped = [textwrap.fill(line, 112, initial_indent="    ", subsequent_indent="    ") for line in lines]
+    return "\n".join([f"{number:>2}. {found.title}", *wrapped])
+
+
+def _said(row: str, column: str) -> str:
+    return by_place(load("statements"))[row, column].text
+
+
+def _value(row: str, column: str, item: str = "statements") -> float:
+    value = by_place(load(item))[row, column].value
+    if value is None:
+        raise ValueError(f"{item}, {row}, {column}: the paper prints no number here.")
+    return value
+
+
+def _offset_sign() -> Inconsistency:
+    sync, every, count = streaming(100), 100, 3
+    first = {s: sync_steps(replace(sync, offset_sign=s), count, 1, 3 * every)[0] for s in (-1, 1)}
+    halves = offsets(every, 2)[1]
+    return Inconsistency(
+        title="When a fragment is due",
+        where="section 2.2; Algorithm 2, line 14",
+        one="t + t_p mod H = 0 (text)",
+        other="t - t_p mod H = 0 (Algorithm 2)",
+        calculation=f"With H = {every} and three fragments, t_p = {offsets(every, count)[1]} for the "
+        "second, which first "
+        f"syncs at {first[-1]} by the algorithm and at {first[1]} by the text. The example of two "
+        "fragments (t_p = "
+        f"{halves}) can't tell: -{halves} and +{halves} are the same modulo {every}. The suite follows "
+        "Algorithm 2.",
+    )
+
+
+def _memory_units() -> Inconsistency:
+    claims = {account.column: account for account in claim_cells() if account.row == "memory | 100B"}
+    base, added = claims["Base (GB)"], claims["Additional (GB)"]
+    return Inconsistency(
+        title="GB that are GiB",
+        where=base.paper.where,
+        one=f"{added.paper.text} GB in addition to {base.paper.text} GB",
+        other="100 billion parameters of 4 bytes, 3 copies; 3 of 108 layers, 2 copies",
+        calculation=f"12 bytes each are {base.true}, or {base.ours:.1f} GiB; the fragment's 8 bytes each "
+        f"are {added.true}, "
+        f"or {added.ours:.1f} GiB. The digits are those of GiB.",
+    )
+
+
+def _pcie() -> Inconsistency:
+    hundred = TABLE4.networks[2]
+    added = memory(int(hundred.params), round(hundred.params * 3 / hundred.layers)).added_in_hbm
+    stated = added / (_value("PCIe", "Bandwidth (TB/s)") * 1e12)
+    bus = PCIE_LANES * PCIE_GBIT_PER_LANE * PCIE_CODING / 8 * 1e9
+    return Inconsistency(
+        title="PCIe at memory speed",
+        where="section 2.5",
+        one=f"PCIe with {_said('PCIe', 'Bandwidth (TB/s)')} TB/s",
+        other=f"the transfer takes less than {_said('PCIe', 'Transfer below (ms)')} ms",
+        calculation=f"At the stated speed {added / 1e9:.1f} GB take {stated * 1e3:.1f} ms, already more. "
+        "PCIe 5.0 with 16 "
+        f"lanes carries {bus / 1e9:.0f} GB/s: {added / bus * 1e3:.0f} ms without sharding.",
+    )
+
+
+def _utilisation_of_flops() -> Inconsistency:
+    low, high = _value("MFU | section 3.1", "MFU (%)"), _value("MFU | Table 4", "MFU (%)")
+    ratio = high / low
+    return Inconsistency(
+        title="Model FLOPs utilisation behind the step times",
+        where="section 3.1; Table 4, caption",
+        one=f"{low:g} %",
+        other=f"{high:g} %",
+        calculation=f"Step time is proportional to 1 / MFU, so the two differ by a factor of {ratio:g}; "
+        "utilisation depends "
+        "on bits / (bandwidth · step time) only, so every bandwidth of Table 4 at 10B and 100B would "
+        f"move by {ratio:g} too.",
+    )
+
+
+def _hours_and_bytes() -> Inconsistency:
+    shape, budget = model("1B"), _value("1B", "Token budget", "table2")
+    real = TOKENS_PER_PARAMETER * shape.params_by_rule
+    hours = [training_hours(steps_of(tokens), 0.1) for tokens in (budget, real)]
+    bits = [rule_bits(shape.params_by_rule, BASELINE_BITS, steps_of(tokens)) for tokens in (budget, real)]
+    row = "Data-Parallel | 25B"
+    return Inconsistency(
+        title="Token budget of Table 1",
+        where="Table 1",
+        one=f"hours ({_cell('table1', row, 'Hours spent w/ +inf Gbits/s')}) from {real / 1e9:.2f} billion tokens",
+        other=f"bytes ({_cell('table1', row, 'Terabytes exchanged')}) from {budget / 1e9:g} billion tokens",
+        calculation=f"In batches of 2^20 tokens at 0.1 s a step: {budget / 1e9:g} billion give "
+        f"{hours[0]:.3f} h and "
+        f"{printed_terabytes(bits[0]):.1f} in the table's unit; {real / 1e9:.2f} billion give "
+        f"{hours[1]:.3f} h and "
+        f"{printed_terabytes(bits[1]):.1f}. Only hours from the second and bytes from the first print as "
+        "published.",
+    )
+
+
+def _tebibits() -> Inconsistency:
+    cells = [account for account in account_cells("table7") if account.verdict == "reproduced"]
+    first = cells[0]
+    shape = model("1B")
+    bits = rule_bits(shape.params_by_rule, BASELINE_BITS, steps_of(25e9))
+    return Inconsistency(
+        title="Terabytes that are tebibits",
+        where="Tables 1 and 7",
+        one=f"{first.paper.text} terabytes for Data-Parallel at 25B",
+        other=f"{first.paper.text} tebibits, with the batch that the hours imply",
+        calculation=f"{shape.params_by_rule} parameters · 16 bits · {steps_of(25e9):.0f} steps = "
+        f"{bits:.4g} bits = "
+        f"{printed_terabytes(bits):.1f} · 2^40 bits = {true_terabytes(bits):.1f} TB. All {len(cells)} "
+        "cells of Table 7 "
+        "follow this rule. The ratio of 400 is untouched.",
+    )
+
+
+def _rounding() -> Inconsistency:
+    dp, ours = (f"{name} | {size}" for name, size in (("Data-Parallel", "25B"), ("Our method, M=2", "100B")))
+    found = {account.row: account for account in account_cells("table7")}
+    return Inconsistency(
+        title="Rounded or truncated",
+        where="Table 7",
+        one=f"{found[dp].ours:.2f} printed as {found[dp].paper.text} (truncated)",
+        other=f"{found[ours].ours:.3f} printed as {found[ours].paper.text} (rounded)",
+        calculation="Both follow from one formula (bits / 2^40), so no single rule prints the whole column.",
+    )
+
+
+def _fragment_period() -> Inconsistency:
+    places, counts, gaps = by_place(load(TABLE4.name)), [], []
+    for shift in (0, -1):
+        same = 0
+        for network in TABLE4.networks:
+            for how in (m for m in TABLE4.methods if m.sends == "fragments"):
+                curve = _curve_with_gap(network, how, shift)
+                row = f"{network.name} | {how.label}"
+                same += sum(printed(grid_reading(curve, t)) == places[row, f"{t:.0%}"].text for t in TABLE4.targets)
+        counts.append(same)
+        gaps.append(", ".join(str(paper_period(-(-n.layers // 3)) + shift) for n in TABLE4.networks))
+    said = ", ".join(_said(f"fragment period | {n.name}", "Steps") for n in TABLE4.networks)
+    total = 3 * len(TABLE4.networks) * len(TABLE4.targets)
+    return Inconsistency(
+        title="Steps between two fragments",
+        where='Supplementary Materials, "Compute utilization"; Table 4',
+        one=f"{said} (text)",
+        other=f"{gaps[0]} (the simulation behind Table 4)",
+        calculation=f"floor(100 / (P + 1)) is {gaps[1]}. Of Table 4's {total} streaming cells {counts[0]} "
+        "print as published "
+        f"with {gaps[0]} steps and {counts[1]} with {gaps[1]}.",
+    )
+
+
+def _below_target() -> Inconsistency:
+    cells = table4_cells()
+    short = sum((cell.paper.value or 0) < cell.crossing for cell in cells)
+    worst = max(cells, key=lambda cell: cell.crossing / (cell.paper.value or 1))
+    return Inconsistency(
+        title='"Gbit/s to reach" that don\'t reach',
+        where="Table 4",
+        one="the bandwidth to reach a compute utilisation",
+        other="the last of 50 grid points below it",
+        calculation=f"{short} of {len(cells)} printed bandwidths lie below the true crossing; furthest "
+        f"off is {worst.row} at "
+        f"{worst.column}: {worst.paper.text} printed, {worst.crossing:.3g} needed.",
+    )
+
+
+def _scales() -> Inconsistency:
+    sizes = {cell.row.split(" | ")[0] for cell in load("table5")}
+    return Inconsistency(
+        title="Number of model scales",
+        where='Supplementary Materials, "Scaling performance"; Table 5',
+        one=f"{_said('model scales', 'Scales')} scales (text)",
+        other=f"{len(sizes)} sizes (table)",
+        calculation=f"Table 5 has rows for {', '.join(size for size in SIZES if size in sizes)}.",
+    )
+
+
+def _slopes() -> Inconsistency:
+    labels = ("Data-Parallel", "Streaming DiLoCo with overlapped FP4 com., H=100")
+    points = [published_points(load("table5"), label) for label in labels]
+    semi, powers = [loss_slope(p) for p in points], [power_law(p).slope for p in points]
+    names = ("Data-Parallel", "Streaming DiLoCo")
+    said = [_said(f"scaling slope | {name}", "Slope") for name in names]
+    return Inconsistency(
+        title='"Scaling law slope"',
+        where="section 3.2.1; Table 5",
+        one=f"slopes of scaling laws: {' and '.join(said)}",
+        other="slopes of the loss on ln(FLOPs)",
+        calculation=f"Least squares over Table 5: loss on ln(FLOPs) gives {semi[0]:.5f} and "
+        f"{semi[1]:.5f}; a power law (ln "
+        f"loss on ln FLOPs) gives {powers[0]:.4f} and {powers[1]:.4f}.",
+    )
+
+
+def _flops() -> Inconsistency:
+    off, fine = "", []
+    for size in SIZES:
+        cell = by_place(load("table5"))[size, "Flops"]
+        count = model(size).params_by_rule
+        flops = 6.0 * count * TOKENS_PER_PARAMETER * count
+        low, high = interval(cell)
+        if low <= flops <= high:
+            fine.append(size)
+        else:
+            off += f" {size}: {flops:.3g} against {cell.text}."
+    return Inconsistency(
+        title="FLOPs of Table 5",
+        where="Table 5",
+        one="6 N · 20 N for " + ", ".join(fine),
+        other="something else at 500M",
+        calculation="6 N · 20 N with N = 12 d² L + V d prints as published at "
+        f"{len(fine)} of {len(SIZES)} sizes; not at{off}",
+    )
+
+
+def _replicas() -> Inconsistency:
+    return Inconsistency(
+        title="Replicas in Figure 12",
+        where='Supplementary Materials, "Number of replicas"; Figure 12, caption',
+        one=f"M from 2 to {_said('replicas | text', 'Largest M')} (text)",
+        other=f"M from 2 to {_said('replicas | Figure 12', 'Largest M')} (caption)",
+        calculation="Two statements about one figure; there is nothing to compute.",
+    )
+
+
+def _arc_easy() -> Inconsistency:
+    cells = [cell for item in ("table1", "table7") for cell in load(item) if cell.column == "Arc Easy"]
+    scores = [100 * k / ARC_QUESTIONS for k in range(ARC_QUESTIONS + 1)]
+    odd = [c for c in cells if not any(low <= s <= high for s in scores for low, high in [_either(c.text)])]
+    value = odd[0].value or 0.0
+    below, above = max(s for s in scores if s <= value), min(s for s in scores if s >= value)
+    return Inconsistency(
+        title="ARC-Easy of Data-Parallel at 25B",
+        where="Tables 1 and 7",
+        one=f"{odd[0].text} %",
+        other=f"scores are k / {ARC_QUESTIONS}",
+        calculation=f"The neighbours are {below:.3f} and {above:.3f}: neither rounds nor truncates to "
+        f"{odd[0].text}. "
+        f"{len(cells) - len(odd)} of the {len(cells)} ARC-Easy cells of the two tables are scores of "
+        f"{ARC_QUESTIONS} questions.",
+    )
+
+
+def _either(text: str) -> tuple[float, float]:
+    """What may round or truncate to two printed decimals."""
+    return float(text) - 0.005, float(text) + 0.01
+
+
+def _cell(item: str, row: str, column: str) -> str:
+    return by_place(load(item))[row, column].text
+
+
+def _curve_with_gap(network: Network, how: Method, shift: int) -> Times:
+    cycle = paper_cycle(network, how)
+    gap = cycle.steps // len(cycle.sends) + shift
+    sends = tuple(Send(i * gap, s.layers, s.bits) for i, s in enumerate(cycle.sends))
+    moved = Cycle(cycle.layers, gap * len(sends), sends, cycle.delays)
+    return utilisation(moved, (network.step_time_s,), Link.of(PAPER_GRID))
+
+
+_FINDERS: tuple[Callable[[], Inconsistency], ...] = (
+    _offset_sign,
+    _memory_units,
+    _pcie,
+    _utilisation_of_flops,
+    _hours_and_bytes,
+    _tebibits,
+    _rounding,
+    _fragment_period,
+    _below_target,
+    _slopes,
+    _scales,
+    _flops,
+    _replicas,
+    _arc_easy,
+)

@@ -1,0 +1,222 @@
+"""The published numbers, and what may be said of ours beside them.
+
+A published number lives once, as a cell of `data/papers/2501.18512/<item>.csv`; nothing in the code repeats one. Two
+kinds of judgement are made here and never mixed: a *verdict* compares one paper-scale result with one
+published cell, both ways (better than the tolerance is a deviation too); a *claim* compares our own runs
+with each other over seeds, at any scale. Standard library only, so that plans and tables answer at once.
+"""
+
+import csv
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Literal
+
+from repro.errors import UserError
+
+PAPER_DATA = Path(__file__).resolve().parents[2] / "data" / "papers" / "2501.18512"
+FIELDS = ("row", "column", "text", "value", "rule", "where")
+RULES = ("rounded", "truncated")
+CLAIMS = "claims"  # a file of statements, not of cells: `analysis.claims`
+MISSING = "-"  # how the paper prints a cell without a number
+
+# The arrows in the heads of Tables 1, 5, 6 and 7. Other columns have no good direction.
+BETTER: Mapping[str, Literal["lower", "higher"]] = {
+    "Terabytes exchanged": "lower",
+    "Eval Loss": "lower",
+    "HellaSwag": "higher",
+    "Piqa": "higher",
+    "Arc Easy": "higher",
+}
+
+_SUFFIX_EXPONENT = {"M": 6, "B": 9}
+
+ClaimVerdict = Literal["agrees", "disagrees", "undecided", "not run"]
+
+
+@dataclass(frozen=True)
+class Published:
+    """One printed cell: `text` as printed, `value` in plain units (25B is 25e9) or None where it has '-'."""
+
+    row: str
+    column: str
+    text: str
+    value: float | None
+    rule: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim on seeds, with its numbers.
+
+    `difference` is the mean over seeds of what was claimed to be >= 0 (an order) or near 0 (parity), and
+    `standard_error` that of this mean; None where there is no run or no known spread.
+    """
+
+    verdict: ClaimVerdict
+    difference: float | None
+    standard_error: float | None
+    seeds: int
+
+
+def items() -> tuple[str, ...]:
+    """The tables and figures with published numbers."""
+    return tuple(sorted(path.stem for path in PAPER_DATA.glob("*.csv") if path.stem != CLAIMS))
+
+
+def load(item: str) -> tuple[Published, ...]:
+    """The published cells of a table or figure, in printed order; UserError if unknown or malformed."""
+    known = items()
+    if item not in known:
+        raise UserError(f"no published numbers for {item!r}: choose one of {', '.join(known)}.")
+    return read(PAPER_DATA / f"{item}.csv")
+
+
+def read(path: Path) -> tuple[Published, ...]:
+    """The cells of one file of published numbers; UserError names the file and the line that is wrong."""
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.reader(file)
+        header = next(reader, [])
+        if tuple(header) != FIELDS:
+            raise UserError(f"{path} has the columns {header}: it must have {', '.join(FIELDS)}.")
+        cells = tuple(_cell(fields, f"{path}, line {reader.line_num}") for fields in reader)
+    seen: set[tuple[str, str]] = set()
+    for cell in cells:
+        if (cell.row, cell.column) in seen:
+            raise UserError(f"{path} has {cell.row!r}, {cell.column!r} twice: keep one line for each cell.")
+        seen.add((cell.row, cell.column))
+    return cells
+
+
+def by_place(cells: Iterable[Published]) -> dict[tuple[str, str], Published]:
+    """Cells by (row, column)."""
+    return {(cell.row, cell.column): cell for cell in cells}
+
+
+def interval(published: Published) -> tuple[float, float]:
+    """The least and greatest value that would be printed as this cell's text under its rule.
+
+    Rounding is to the nearest, with both ties included; truncation is towards zero, so the far end is
+    excluded. ValueError for a cell without a number.
+    """
+    if published.value is None:
+        raise ValueError(f"{published.row}, {published.column}: the paper prints no number here.")
+    number = _number(published.text)
+    unit = Decimal(1).scaleb(int(number.as_tuple().exponent))
+    if published.rule == "rounded":
+        return float(number - unit / 2), float(number + unit / 2)
+    far = number + unit.copy_sign(number)
+    inside = math.nextafter(float(far), float(number))
+    return min(float(number), inside), max(float(number), inside)
+
+
+def verdict(published: Published, ours: float | None, tolerance: float, scale: str) -> str:
+    """Our result beside one published cell: two-sided, and for runs at paper scale only.
+
+    "reproduced" if `ours` is within `tolerance` (in the cell's units) of some value that prints as the
+    cell's text; otherwise "deviates better" or "deviates worse" ("above" or "below" where the column has
+    no direction). "not run" without a result; any scale but "paper" gets no verdict.
+    """
+    if tolerance < 0:
+        raise ValueError(f"tolerance={tolerance}: it can't be negative.")
+    if ours is None:
+        return "not run"
+    if scale != "paper":
+        return f"no verdict ({scale})"
+    if published.value is None:
+        return "not published"
+    if not math.isfinite(ours):
+        return "not finite"
+    low, high = interval(published)
+    if low - tolerance <= ours <= high + tolerance:
+        return "reproduced"
+    side = "below" if ours < low else "above"
+    better = BETTER.get(published.column)
+    if better is None:
+        return f"deviates {side}"
+    return "deviates better" if (side == "below") == (better == "lower") else "deviates worse"
+
+
+def paired_differences(higher: Mapping[int, float], lower: Mapping[int, float]) -> tuple[float, ...]:
+    """higher − lower for each seed that both have, by ascending seed."""
+    return tuple(higher[seed] - lower[seed] for seed in sorted(higher.keys() & lower.keys()))
+
+
+def judge_order(differences: Sequence[float], known_spread: float | None = None) -> Claim:
+    """The claim "first <= second" from the paired differences second − first, one a seed.
+
+    Undecided if |mean| < 2 standard errors. `known_spread` is the standard deviation of one paired
+    difference as known from elsewhere; it serves a single seed, which without it decides nothing.
+    """
+    mean, error = _mean_and_error(differences, known_spread)
+    return Claim(_decide(mean, mean, error), mean, error, len(differences))
+
+
+def judge_parity(differences: Sequence[float], tolerance: float, known_spread: float | None = None) -> Claim:
+    """The claim "|first − second| <= tolerance", from the same paired differences.
+
+    Undecided if |mean| lies within 2 standard errors of the tolerance, on either side.
+    """
+    mean, error = _mean_and_error(differences, known_spread)
+    margin = None if mean is None else tolerance - abs(mean)
+    return Claim(_decide(margin, mean, error), mean, error, len(differences))
+
+
+def judge_all(claims: Iterable[Claim]) -> ClaimVerdict:
+    """A claim made of several (a chain of orders): one that disagrees refutes it, all must agree to hold."""
+    verdicts = {claim.verdict for claim in claims}
+    weakest_first: tuple[ClaimVerdict, ...] = ("disagrees", "not run", "undecided", "agrees")
+    for weakest in weakest_first:
+        if weakest in verdicts:
+            return weakest
+    return "not run"
+
+
+def _cell(fields: list[str], place: str) -> Published:
+    if len(fields) != len(FIELDS):
+        raise UserError(f"{place} has {len(fields)} fields: it needs {len(FIELDS)} ({', '.join(FIELDS)}).")
+    row, column, text, value, rule, where = fields
+    if rule not in RULES:
+        raise UserError(f"{place} has the rule {rule!r}: choose {' or '.join(RULES)}.")
+    if text == MISSING:
+        if value:
+            raise UserError(f"{place} has the value {value!r} for a cell printed as '-': leave it empty.")
+        return Published(row, column, text, None, rule, where)
+    try:
+        same = _number(text) == Decimal(value)
+    except InvalidOperation:
+        raise UserError(f"{place}: {text!r} with the value {value!r} is not a number that can be read.") from None
+    if not same:
+        raise UserError(f"{place} prints {text!r} but has the value {value!r}: they must be the same number.")
+    return Published(row, column, text, float(value), rule, where)
+
+
+def _number(text: str) -> Decimal:
+    """The printed number; its exponent is the place of its last printed digit."""
+    exponent = _SUFFIX_EXPONENT.get(text[-1:], 0)
+    digits = text[:-1] if exponent else text
+    return Decimal(digits.replace(",", "")).scaleb(exponent)
+
+
+def _mean_and_error(differences: Sequence[float], known_spread: float | None) -> tuple[float | None, float | None]:
+    """The mean over seeds and its standard error; the spread of these seeds goes before a known one."""
+    count = len(differences)
+    if not count:
+        return None, None
+    mean = math.fsum(differences) / count
+    if count == 1:
+        return mean, known_spread
+    variance = math.fsum((d - mean) ** 2 for d in differences) / (count - 1)
+    return mean, math.sqrt(variance / count)
+
+
+def _decide(margin: float | None, mean: float | None, error: float | None) -> ClaimVerdict:
+    """`margin` is how far the mean lies on the claim's side of its edge."""
+    if margin is None or mean is None:
+        return "not run"
+    if error is None or not math.isfinite(mean) or abs(margin) < 2 * error:
+        return "undecided"
+    return "agrees" if margin >= 0 else "disagrees"

@@ -1,0 +1,1 @@
+"""Tables: ours beside the published cells, each difference with its judgement."""

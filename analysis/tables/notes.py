@@ -1,0 +1,148 @@
+"""The sentences above and below a table of trained runs: its scale, its legend, where its numbers come from."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from analysis.paper.assumptions import footnotes
+from analysis.render import Notes
+from analysis.tables import score_views
+from analysis.tables.rows import Row, short
+from analysis.tables.tables import Table
+from experiments.streaming.base import OUTER
+from repro.results.read import Result
+from repro.spec.experiment import PlannedRun, expand, left_out, rounds
+from repro.words import counted, span
+
+
+def lead(table: Table) -> Iterator[str]:
+    """The scale, the models, the seeds and the outer settings."""
+    seeds = f"{table.seeds_told()} a row"
+    if table.scale == "paper":
+        yield f"Scale paper, {seeds}. Outer settings: {_outer(table)}."
+        return
+    models = ", ".join(dict.fromkeys(r.run.config.model.size for r in table.results))
+    yield (
+        f"Scale {table.scale}: the paper in miniature, own small models ({models}) and text, {seeds}. "
+        f"Outer settings: {_outer(table)}."
+    )
+    if table.cells:
+        yield "A value here says nothing about the paper's beside it; the claims below are about orders and shapes."
+    if table.scale == "smoke":
+        yield "Scale smoke only shows that everything runs: nothing is learned in so few steps."
+
+
+def closing(table: Table) -> tuple[Notes, ...]:
+    """What stands below the tables: rows left out, sources, run ids, assumptions."""
+    missing: dict[str, list[str]] = {}
+    for row, why in left_out(table.experiment, table.scale):
+        missing.setdefault(why, []).append(row)
+    runs = [result.run for result in table.results]
+    found = (
+        Notes(f"Left out at scale {table.scale}", tuple(f"{why}: {'; '.join(rows)}" for why, rows in missing.items())),
+        Notes("Where the numbers come from", tuple(_sources(table))),
+        Notes("Runs", tuple(_run_lines(table.rows))),
+        Notes("What the paper leaves open", (*table.experiment.notes, *(made.sentence for made in footnotes(runs)))),
+    )
+    return tuple(notes for notes in found if notes.lines)
+
+
+def _outer(table: Table) -> str:
+    """Whether the outer optimiser is the paper's or another one, with its numbers."""
+    found = {r.run.config.sync.outer for r in table.results if r.run.config.sync}
+    told = [
+        f"{o.optimizer}, learning rate {o.learning_rate:g}, momentum {o.momentum:g}"
+        for o in sorted(found, key=lambda o: (o.optimizer, o.learning_rate, o.momentum))
+    ]
+    if found == {OUTER}:
+        return f"the paper's ({told[0]}, the momentum assumed)"
+    return f"not the paper's ({'; '.join(told)})" if told else "none"
+
+
+def legend(table: Table) -> Iterator[str]:
+    """What the columns and words mean."""
+    for method in dict.fromkeys(row.method for row in table.rows):
+        if short(method) != method:
+            yield f"{short(method)}: {method}."
+    yield "Eval Loss: nats a token on held-out text. ±: standard deviation over the n seeds."
+    if any(row.ours for row in table.rows):
+        yield "*: a point that the paper's text doesn't name."
+    yield from _diverged(table)
+    yield from score_views.legend(table)
+    if table.scale == "paper" and table.cells:
+        yield (
+            "Verdict on the loss, two-sided. Tolerance beyond the printed rounding: 2 s √(1 + 1/n), s our spread "
+            "over n seeds, which the paper's single run is taken to share; with one seed no deviation is decided."
+        )
+
+
+def _diverged(table: Table) -> Iterator[str]:
+    found = [result for result in table.results if result.diverged]
+    rows = [row.name for row in table.rows if any(result.diverged for result in row.results)]
+    if found:
+        yield f"Diverged: {'; '.join(rows)}. The loss is above that of guessing, ln V = {found[0].guessing:.2f}."
+
+
+def _sources(table: Table) -> Iterator[str]:
+    collected = sum(result.archived for result in table.results)
+    if collected < len(table.results):
+        yield "Ours: validation_losses in summary.json of each run's folder, scores in evals/ beside; by the ids below."
+    if collected:
+        count = f"{collected} of {len(table.results)}"
+        yield f"Ours: {count} results are the collected ones of data/results/{table.scale}.json, by the ids below."
+    if table.cells:
+        places = dict.fromkeys(cell.where for cell in table.cells)
+        item = table.experiment.printed or table.experiment.name
+        yield f"The paper's: data/papers/2501.18512/{item}.csv ({'; '.join(places)}), in the characters printed."
+    yield from _rounds_beside(table)
+    yield from _made_by(table.results)
+    domains = sorted({name for r in table.results if r.summary for name in r.summary.get("in_domain", ())})
+    if domains:
+        yield f"The training text holds train splits of {', '.join(domains)}: scores on these are in-domain."
+    for result in table.results:
+        if result.state == "failed" and result.failure:
+            reason = str(result.failure["reason"]).strip().splitlines()[-1]
+            yield f"{result.run.run_id} failed: {reason}"
+        elif result.state != "done" and any(r.state == "done" for r in table.results):
+            yield f"{result.run.run_id}: {result.state}."
+
+
+def _rounds_beside(table: Table) -> Iterator[str]:
+    """Why a miniature may disagree: how many rounds it has where the paper has many more."""
+    if table.scale == "paper" or not table.claims:
+        return
+    paper = expand(table.experiment, "paper")
+    yield (
+        f"Why a claim may disagree at scale {table.scale}: a run has {_span(r.run for r in table.results)} rounds of "
+        f"H steps, one of the paper {_span(paper)}, so that its outer optimiser takes far fewer steps."
+    )
+
+
+def _span(runs: Iterable[PlannedRun]) -> str:
+    return span(filter(None, (rounds(run.config) for run in runs)))
+
+
+def _made_by(results: Iterable[Result]) -> Iterator[str]:
+    """Commit, versions and machine of the attempts that finished these runs, each combination once."""
+    made: dict[str, int] = {}
+    for result in results:
+        attempts = (result.provenance or {}).get("attempts", [])
+        if result.state == "done" and attempts:
+            words = _attempt(attempts[-1], result.dirty)
+            made[words] = made.get(words, 0) + 1
+    for words, count in made.items():
+        yield f"{counted(count, 'run')}: {words}."
+
+
+def _attempt(facts: dict[str, Any], dirty: bool | None) -> str:
+    commit = f"commit {str(facts.get('commit', 'unknown'))[:10]}"
+    commit += {True: " with uncommitted changes", None: " and unknown changes", False: ""}[dirty]
+    versions = facts.get("versions", {})
+    named = [f"{name} {versions[name]}" for name in ("jax", "jaxlib") if name in versions]
+    machine = f"{counted(facts.get('cores', '?'), 'core')} of {facts.get('processor', 'an unknown processor')}"
+    return ", ".join([commit, f"Python {facts.get('python', '?')}", *named, machine])
+
+
+def _run_lines(rows: Iterable[Row]) -> Iterator[str]:
+    for row in rows:
+        if row.run_ids:
+            yield f"{' '.join(row.cells)}: {', '.join(row.run_ids)}"

@@ -1,0 +1,203 @@
+"""Tables of trained runs as data: ours over seeds, the paper's cells beside, verdicts, claims, slopes and accounts.
+
+Pure functions of results and published cells, one for each table of the paper; what they look like is
+`analysis.tables.views`.
+No pandas, no plotting, no JAX, so that a table of finished runs prints at once.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from analysis.paper.fits import Line, power_law, published_points, semi_log
+from analysis.paper.published import (
+    Claim,
+    ClaimVerdict,
+    Published,
+    by_place,
+    judge_all,
+    judge_order,
+    judge_parity,
+    paired_differences,
+)
+from analysis.paper.simulated import Account, accounts_of
+from analysis.tables.rows import LOSS, Losses, Row, losses_of, own_points, own_rows, printed_rows
+from experiments.registry import load
+from experiments.streaming.base import DP
+from experiments.streaming.table5 import STREAM_100
+from repro.evaluation.tasks import SHOWN
+from repro.results.read import Result
+from repro.spec.experiment import Experiment, MiniClaim, expand
+from repro.words import span
+
+PRINTED_SLOPES = {DP: "scaling slope | Data-Parallel", STREAM_100: "scaling slope | Streaming DiLoCo"}
+
+
+@dataclass(frozen=True)
+class DecidedClaim:
+    """A claim, decided at each point (or step between points) and in all."""
+
+    claim: MiniClaim
+    parts: tuple[tuple[str, Claim], ...]
+
+    @property
+    def verdict(self) -> ClaimVerdict:
+        """One point that disagrees refutes it; all must agree for it to hold."""
+        return judge_all(part for _, part in self.parts)
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Loss on ln(FLOPs) of one method, and the power law beside it; None with fewer than two sizes."""
+
+    method: str
+    ours: Line | None
+    ours_power: Line | None
+    paper: Line | None  # from the printed cells
+    paper_power: Line | None
+    printed: Published | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """All that is shown of an experiment at a scale."""
+
+    experiment: Experiment
+    scale: str
+    seeds: int
+    rows: tuple[Row, ...]
+    claims: tuple[DecidedClaim, ...]
+    slopes: tuple[Slope, ...]
+    results: tuple[Result, ...]
+    cells: tuple[Published, ...]
+    accounts: tuple[Account, ...] = ()  # hours and bytes, which follow without a run
+    statements: tuple[Published, ...] = ()  # numbers of the text that its figure marks
+
+    def seeds_told(self, scored: str = "") -> str:
+        """`n = 3 seeds`, or `n = 1 to 3 seeds` where rows have more and fewer; of the scores of a column, if named."""
+        if scored:
+            found = [len(score.by_seed) for row in self.rows if (score := row.score(scored, SHOWN)) is not None]
+        else:
+            found = [len(row.losses) for row in self.rows if row.losses]
+        found = found or [self.seeds]
+        return f"n = {span(found)} seed{'' if max(found) == 1 else 's'}"
+
+
+def table1(results: Sequence[Result], cells: Sequence[Published], experiment: Experiment) -> Table:
+    """Table 1: overtraining with M = 2; hours and terabytes are accounts at paper scale, with or without runs."""
+    return _table(results, cells, experiment, printed_rows(results, cells), accounts=accounts_of(cells))
+
+
+def table3(results: Sequence[Result], cells: Sequence[Published], experiment: Experiment) -> Table:
+    """Table 3: one run over its seeds, evaluated with three kinds of parameters."""
+    return _table(results, cells, experiment, printed_rows(results, cells))
+
+
+def table5(
+    results: Sequence[Result],
+    cells: Sequence[Published],
+    experiment: Experiment,
+    statements: Sequence[Published] = (),
+) -> Table:
+    """Table 5: every printed row, with our runs of it or of its miniature; `statements` hold the slopes.
+
+    ValueError without results.
+    """
+    rows = printed_rows(results, cells)
+    return _table(results, cells, experiment, rows, _slopes(rows, cells, statements))
+
+
+def table6(results: Sequence[Result], cells: Sequence[Published], experiment: Experiment) -> Table:
+    """Table 6: two and four replicas, H = 30 and 100, at every size."""
+    return _table(results, cells, experiment, printed_rows(results, cells))
+
+
+def table7(results: Sequence[Result], cells: Sequence[Published], experiment: Experiment) -> Table:
+    """Table 7: overtraining with M = 2 and M = 4; terabytes are accounts at paper scale, with or without runs."""
+    return _table(results, cells, experiment, printed_rows(results, cells), accounts=accounts_of(cells))
+
+
+def runs_table(
+    results: Sequence[Result],
+    experiment: Experiment,
+    statements: Sequence[Published] = (),
+    elsewhere: Mapping[str, Published] | None = None,
+) -> Table:
+    """Any other experiment: its rows; `statements` are for its figure, `elsewhere` is `printed_elsewhere`.
+
+    ValueError without results.
+    """
+    rows = own_rows(results, elsewhere or {})
+    return replace(_table(results, (), experiment, rows), statements=tuple(statements))
+
+
+def printed_elsewhere(experiment: Experiment, tables: Mapping[str, Sequence[Published]]) -> dict[str, Published]:
+    """Of each row of `experiment` that is, at paper scale, a run of one of `tables`: the loss that is printed there.
+
+    `tables` holds cells by experiment; where several print the same run the first counts.
+    """
+    losses: dict[str, Published] = {}
+    for name, cells in tables.items():
+        place = by_place(cells)
+        for run in expand(load(name), "paper"):
+            if run.parameters == "outer" and (run.paper_row, LOSS) in place:
+                losses.setdefault(run.run_id, place[run.paper_row, LOSS])
+    runs = (run for run in expand(experiment, "paper") if run.parameters == "outer")
+    return {run.paper_row: losses[run.run_id] for run in runs if run.run_id in losses}
+
+
+def decide(claim: MiniClaim, losses: Losses) -> DecidedClaim:
+    """A claim from paired differences over seeds. ValueError for an unknown kind."""
+    low, high = losses.get(claim.low, {}), losses.get(claim.high, {})
+    if claim.kind == "falls":
+        steps = zip(low, list(low)[1:], strict=False)
+        parts = [(f"{a}→{b}", judge_order(paired_differences(low[a], low[b]))) for a, b in steps]
+        return DecidedClaim(claim, tuple(parts))
+    pairs = [(size, paired_differences(high[size], low[size])) for size in low if size in high]
+    if claim.kind == "order":
+        return DecidedClaim(claim, tuple((size, judge_order(found)) for size, found in pairs))
+    if claim.kind == "parity":
+        return DecidedClaim(claim, tuple((size, judge_parity(found, claim.tolerance)) for size, found in pairs))
+    raise ValueError(f"claim {claim.name!r} is of kind {claim.kind!r}: order, parity and falls are known")
+
+
+def _table(
+    results: Sequence[Result],
+    cells: Sequence[Published],
+    experiment: Experiment,
+    rows: tuple[Row, ...],
+    slopes: tuple[Slope, ...] = (),
+    accounts: tuple[Account, ...] = (),
+) -> Table:
+    if not results:
+        raise ValueError(f"{experiment.name}: a table needs at least one planned run")
+    losses = losses_of(rows)
+    return Table(
+        experiment=experiment,
+        scale=results[0].run.config.scale,
+        seeds=len({r.run.config.seed for r in results}),
+        rows=rows,
+        claims=tuple(decide(claim, losses) for claim in experiment.claims),
+        slopes=slopes,
+        results=tuple(results),
+        cells=tuple(cells),
+        accounts=accounts,
+    )
+
+
+def _slopes(rows: Sequence[Row], cells: Sequence[Published], statements: Sequence[Published]) -> tuple[Slope, ...]:
+    printed = by_place(statements)
+    found = []
+    for method in dict.fromkeys(row.method for row in rows):
+        points = own_points(rows, method)
+        published = published_points(cells, method)
+        found.append(
+            Slope(
+                method,
+                semi_log(points) if len(points) > 1 else None,
+                power_law(points) if len(points) > 1 else None,
+                semi_log(published) if len(published) > 1 else None,
+                power_law(published) if len(published) > 1 else None,
+                printed.get((PRINTED_SLOPES.get(method, ""), "Slope")),
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,225 @@
+"""What a table of trained runs looks like: its columns and CSV lines. Every view says its scale."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from analysis.paper.fits import Line
+from analysis.paper.published import Claim, Published, verdict
+from analysis.paper.simulated import Account
+from analysis.render import Document, Grid, Notes
+from analysis.tables import score_views, similarity
+from analysis.tables.notes import closing, lead, legend
+from analysis.tables.rows import FLOPS, LABELS, LOSS, Row, heads, score_columns, short
+from analysis.tables.tables import Table
+from repro.evaluation.tasks import METRICS, SHOWN
+from repro.words import short as rounded
+
+COLUMNS = ("row", "column", "ours", "spread", "n", "paper", "tolerance", "verdict", "runs")
+NOTHING = "–"
+SHORT_HEADS = {LOSS: "Eval\nLoss", "HellaSwag": "\nHSwag", "Piqa": "\nPiqa", "Arc Easy": "\nArcE"}
+
+
+def document(table: Table, picture: Path | None = None, terminal: bool = False) -> Document:
+    """The whole account; `terminal` has the same rows in columns that fit 120 characters."""
+    title = f"{table.experiment.title} ({table.experiment.place})"
+    grid = _terminal_grid(table) if terminal else _grid(table)
+    sections: list[Grid | Notes] = [grid, Notes("", tuple(legend(table)))]
+    if table.accounts:
+        sections.append(_accounts(table.accounts))
+    sections += score_views.grids(table, (SHOWN,) if terminal else METRICS)
+    sections += similarity.sections(table)
+    if table.claims:
+        sections.append(_claims(table))
+    if any(slope.ours or slope.paper for slope in table.slopes):
+        sections.append(_slopes(table))
+    name = "" if table.scale == "paper" else f", at scale {table.scale}"
+    return Document(title + name, tuple(lead(table)), (*sections, *closing(table)), picture)
+
+
+def csv_rows(table: Table) -> tuple[tuple[str, ...], ...]:
+    """Lines under `COLUMNS`: every printed cell once, in printed order, beside our run of it or of its miniature;
+    where nothing is printed, our rows.
+    """
+    if not table.cells:
+        own = (line for row in table.rows for line in _own_lines(row, table.experiment.scored))
+        return (*own, *similarity.csv_lines(table))
+    rows = {row.paper_row: row for row in table.rows}
+    first = {row.paper_row.split(LABELS)[0]: row for row in reversed(table.rows)}
+    accounts = {(account.row, account.column): account for account in table.accounts}
+    lines = []
+    for cell in table.cells:
+        if (cell.row, cell.column) in accounts:
+            lines.append(_account_line(accounts[cell.row, cell.column]))
+        elif cell.column == FLOPS:
+            lines.append(_flops_line(first[cell.row], cell, table.scale))
+        elif cell.column == LOSS:
+            lines.append(_loss_line(rows[cell.row]))
+        else:
+            lines.append(score_views.csv_line(rows[cell.row], cell.column))
+    return tuple(lines)
+
+
+def _own_lines(row: Row, scored: bool) -> Iterator[tuple[str, ...]]:
+    yield _loss_line(row)
+    for column in score_columns((row,)) if scored else ():
+        if row.score(column, SHOWN) is not None:
+            yield score_views.csv_line(row, column)
+
+
+def _loss_line(row: Row) -> tuple[str, ...]:
+    paper = row.printed[LOSS].text if LOSS in row.printed else ""
+    numbers = (_full(row.mean), _full(row.spread), str(len(row.losses)), paper, _full(row.tolerance))
+    return (row.name, LOSS, *numbers, row.verdict, " ".join(row.run_ids))
+
+
+def _account_line(account: Account) -> tuple[str, ...]:
+    """Counted at paper scale: no run, no spread, no tolerance."""
+    ours = _full(account.ours)
+    return (account.row, account.column, ours, "", "", account.paper.text, "0", account.verdict, "")
+
+
+def _flops_line(row: Row, cell: Published, scale: str) -> tuple[str, ...]:
+    """FLOPs follow from the config, so they are judged with or without a run, at paper scale alone."""
+    if row.flops is None:
+        return (row.point, FLOPS, "", "", "0", cell.text, "", "not run", "")
+    at_paper = scale == "paper"
+    said = verdict(cell, row.flops, 0.0, scale) if at_paper else f"{scale}: no paper verdict"
+    tolerance = "0" if at_paper else ""
+    runs = " ".join(row.run_ids)
+    return (row.point, FLOPS, _full(row.flops), "", str(len(row.losses)), cell.text, tolerance, said, runs)
+
+
+def _grid(table: Table) -> Grid:
+    columns, names = score_columns(table.rows), heads(table.rows)
+    sized = table.rows[0].sized
+    head = (*names, _budget_head(sized), LOSS, "±", "n")
+    if not table.cells:
+        return _own_grid(table, head, len(names))
+    paper = (*(("Paper: size",) if sized else ()), f"Paper: {LOSS}", *(f"Paper: {score}" for score in columns))
+    rows = tuple(
+        (
+            *(*row.cells, _budget(row), *_loss(row)),
+            *(score_views.cell(row, column) for column in columns),
+            *_printed(row, columns),
+            row.verdict,
+        )
+        for row in table.rows
+    )
+    return Grid(_heading(table), (*head, *columns, *paper, "Verdict"), rows, left=len(names), last_left=True)
+
+
+def _own_grid(table: Table, head: tuple[str, ...], left: int) -> Grid:
+    """Rows of a figure; beside them, where a table of the paper prints the same run's loss, that loss."""
+    if not any(LOSS in row.printed for row in table.rows):
+        rows = tuple((*row.cells, _budget(row), *_loss(row), row.state) for row in table.rows)
+        return Grid(_heading(table), (*head, "State"), rows, left=left, last_left=True)
+    rows = tuple(
+        (*row.cells, _budget(row), *_loss(row), row.printed[LOSS].text if LOSS in row.printed else "", row.verdict)
+        for row in table.rows
+    )
+    return Grid(_heading(table), (*head, f"Paper: {LOSS}", "Verdict"), rows, left=left, last_left=True)
+
+
+def _terminal_grid(table: Table) -> Grid:
+    if not table.cells:
+        return _grid(table)
+    columns, names = score_columns(table.rows), heads(table.rows)
+    sized = table.rows[0].sized
+    ours = (*names, _budget_head(sized), SHORT_HEADS[LOSS], "±", "n", *(SHORT_HEADS[column] for column in columns))
+    paper = (*(("size",) if sized else ()), *(SHORT_HEADS[c].split("\n")[1] for c in (LOSS, *columns)))
+    rows = tuple(
+        (
+            *(*row.cells, _budget(row), *_loss(row)),
+            *(score_views.short_cell(row, column) for column in columns),
+            *_printed(row, columns),
+            row.verdict.replace("no paper verdict", "no verdict"),  # for the width; the heading says whose
+        )
+        for row in table.rows
+    )
+    head = (*ours, *(f"paper\n{name}" for name in paper), "verdict")
+    return Grid(_heading(table), head, rows, left=len(names), last_left=True)
+
+
+def _loss(row: Row) -> tuple[str, str, str]:
+    mean = NOTHING if row.mean is None else f"{row.mean:.3f}"
+    spread = NOTHING if row.spread is None else f"{row.spread:.3f}"
+    return mean, spread, str(len(row.losses))
+
+
+def _budget_head(sized: bool) -> str:
+    return "FLOPs" if sized else "Tokens"
+
+
+def _budget(row: Row) -> str:
+    """FLOPs where sizes are compared, else the tokens that our run sees."""
+    if row.flops is None or row.tokens is None:
+        return NOTHING
+    return f"{row.flops:.2g}".replace("e+", "e") if row.sized else rounded(row.tokens)
+
+
+def _printed(row: Row, columns: tuple[str, ...]) -> tuple[str, ...]:
+    size = (row.paper_row.split(LABELS)[0],) if row.sized else ()
+    return (*size, *(row.printed[column].text if column in row.printed else "" for column in (LOSS, *columns)))
+
+
+def _heading(table: Table) -> str:
+    if table.scale == "paper":
+        return "Ours beside the paper's" if table.cells else "Ours"
+    if table.cells:
+        return f"Ours ({table.scale}) beside the paper's row of the same method, at another size: never compared"
+    return f"Ours ({table.scale})"
+
+
+def _accounts(accounts: tuple[Account, ...]) -> Grid:
+    head = ("Row", "Column", "Ours", "Paper", "Verdict", "In true units")
+    rows = tuple((a.row, a.column, f"{a.ours:.4g}", a.paper.text, a.verdict, a.true) for a in accounts)
+    title = "Hours and bytes at paper scale: accounts, which need no run (`make accounts` says how they are counted)"
+    return Grid(title, head, rows, left=2)
+
+
+def _claims(table: Table) -> Grid:
+    rows = []
+    for decided in table.claims:
+        rows.append((decided.claim.text, "all", "", decided.verdict))
+        rows += [("", name, _difference(part), part.verdict) for name, part in decided.parts]
+    head = ("Claim", "Where", "Difference", "Verdict")
+    title = f"Claims on these runs ({table.scale}): paired differences over seeds, ± standard error"
+    return Grid(title, head, tuple(rows), left=2, last_left=True)
+
+
+def _difference(part: Claim) -> str:
+    if part.difference is None:
+        return ""
+    error = "" if part.standard_error is None else f" ± {part.standard_error:.4f}"
+    return f"{part.difference:+.4f}{error} (n={part.seeds})"
+
+
+def _slopes(table: Table) -> Grid:
+    head = (
+        "Method",
+        f"Ours ({table.scale})",
+        "Ours: power law",
+        "Paper: its cells",
+        "Paper: printed",
+        "Paper: power law",
+    )
+    rows = tuple(
+        (
+            short(slope.method),
+            _slope(slope.ours),
+            _slope(slope.ours_power),
+            _slope(slope.paper),
+            slope.printed.text if slope.printed else NOTHING,
+            _slope(slope.paper_power),
+        )
+        for slope in table.slopes
+    )
+    return Grid("Slope of the loss on ln FLOPs, and exponent of a power law", head, rows)
+
+
+def _slope(line: Line | None) -> str:
+    return NOTHING if line is None else f"{line.slope:.5f}"
+
+
+def _full(value: float | None) -> str:
+    return "" if value is None else f"{value:.8g}"

@@ -1,0 +1,48 @@
+"""Figure 11: compressing the outer gradients, by precision or by dropping values (3.3.3).
+
+Lower precision from float32 to four bits costs nothing in the paper; dropping does, most of all at random. TIES
+pruning "also underperformed". Values that are kept are sent in float32, so that dropping alone is compared.
+
+    make figure11
+"""
+
+from experiments.streaming.base import ABLATED, ABLATED_EVERY, ABLATION_NOTE, c4, streaming
+from repro.spec.config import CodecConfig
+from repro.spec.experiment import Experiment, Row, vary
+from repro.spec.payload import FORMATS
+
+PRECISION = "Precision"
+FORMATS_SHOWN = {"float32": False, "bfloat16": False, "float8_e4m3": True, "e3m0": False, "e2m1": True, "e1m0": True}
+DROPS = {"feddropout": "FedDropout", "dare": "DARE", "topk": "Top-K", "ties": "TIES"}
+KEPT = (0.5, 0.1)
+
+
+def row(series: str, point: str, codec: CodecConfig, x: float, ours: bool) -> Row:
+    """The ablated run with another codec."""
+    return Row((series, point), vary(c4(ABLATED, streaming(ABLATED_EVERY)), sync__codec=codec), x=x, ours=ours)
+
+
+EXPERIMENT = Experiment(
+    name="figure11",
+    title="Compressing the outer gradients",
+    place="Figure 11",
+    scored=True,
+    rows=(
+        *(
+            row(PRECISION, name, CodecConfig(name, scale="row"), FORMATS[name].bits, ours)
+            for name, ours in FORMATS_SHOWN.items()
+        ),
+        *(
+            row(name, f"{keep:.0%} kept", CodecConfig("float32", drop=drop, keep=keep), 32 * keep, True)
+            for drop, name in DROPS.items()
+            for keep in KEPT
+        ),
+    ),
+    axis="bits a value sent, masks and scales apart",
+    notes=(
+        ABLATION_NOTE,
+        "The text names float32, float4 (E3M0) and the schemes that drop; the fractions kept, the other formats "
+        "(two bits: sign and one exponent bit) and float32 for what is kept are chosen here.",
+    ),
+    mini_model="45k",
+)

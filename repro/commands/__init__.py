@@ -1,0 +1,1 @@
+"""The command line and the benches: the only place that imports everything."""

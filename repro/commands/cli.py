@@ -1,0 +1,313 @@
+"""The command line. Every command imports what it needs when it runs, so that help and plans come at once."""
+
+import argparse
+import errno
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from repro.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
+from repro.evaluation.tasks import SETS
+from repro.files import place
+
+# What a wrong or full place to write to gives: the user's to mend, not a bug.
+DISK_ERRORS = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EACCES,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ENOENT,
+}
+_TEXT_OPTIONS = (
+    "source",
+    "tokenizer",
+    "eos_piece",
+    "name",
+    "revision",
+    "workers",
+    "limit_files",
+    "limit_documents",
+    "validation_per_mille",
+    "seed",
+    "skip_broken",
+)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command; 2 with one sentence on bad input, 42 when interrupted with everything saved."""
+    try:
+        args = _parser().parse_args(words)
+        return args.command(args)
+    except UserError as error:
+        print(f"repro: {error}", file=sys.stderr)
+        return EXIT_USER_ERROR
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        if error.errno not in DISK_ERRORS:
+            raise
+        where = error.filename or "the disk"
+        print(f"repro: {where} can't be written or read ({error.strerror}): choose another folder.", file=sys.stderr)
+        return EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        print("repro: interrupted; run the same command to go on.", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m repro", description="Reproduction suite for Streaming DiLoCo (arXiv 2501.18512)."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add(
+        commands,
+        "plan",
+        _plan,
+        "the runs of an experiment: ids, sizes, tokens, FLOPs, bytes",
+        _plan_arguments,
+    )
+    _add(commands, "prepare", _prepare, "make the token shards of a corpus", _prepare_arguments)
+    _add_sweep(commands)
+    _add_train(commands)
+    _add_launch(commands)
+    _add_extend(commands)
+    _add(commands, "build", _build, "tables and figures from finished runs", _build_arguments)
+    _add(commands, "report", _report, "one page: each statement, table and figure", _report_arguments)
+    _add(commands, "collect", _collect, "keep finished results in data/results, to be committed", _collect_arguments)
+    _add(commands, "diff", _diff, "why two runs have different ids", _diff_arguments)
+    _add_simulate(commands)
+    _add_evaluation(commands)
+    _add_compile(commands)
+    return parser
+
+
+def _add(
+    commands: "argparse._SubParsersAction",
+    name: str,
+    command: Callable[[argparse.Namespace], int],
+    text: str,
+    arguments: Callable[[argparse.ArgumentParser], None],
+) -> None:
+    # A beginning is no option: --seed 3 would mean three seeds.
+    parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
+    arguments(parser)
+    parser.set_defaults(command=command)
+
+
+def _add_sweep(commands: "argparse._SubParsersAction") -> None:
+    from repro.commands import run
+
+    def run_arguments(parser: argparse.ArgumentParser) -> None:
+        _experiment_arguments(parser)
+        _places(parser)
+        run.add_run(parser)
+
+    _add(commands, "run", run.run, "train what is missing of an experiment", run_arguments)
+    _add(commands, "status", run.status, "which runs are there, and how far", run.add_status)
+
+
+def _add_train(commands: "argparse._SubParsersAction") -> None:
+    from repro.commands import train
+
+    text = "train one run from its config.json, in one process or several"
+    _add(commands, "train", train.main, text, train.add_arguments)
+
+
+def _add_launch(commands: "argparse._SubParsersAction") -> None:
+    from repro.commands import launch
+
+    text = "the runs of an experiment, on this machine or as jobs on TPU pods"
+    _add(commands, "launch", launch.main, text, launch.add_arguments)
+
+
+def _add_extend(commands: "argparse._SubParsersAction") -> None:
+    from repro.commands import extend
+
+    _add(commands, "extend", extend.main, "more steps for a finished run, as a new run", extend.add_arguments)
+
+
+def _add_simulate(commands: "argparse._SubParsersAction") -> None:
+    from repro.commands import simulate
+
+    text = "compute utilisation of a method on a link (3.1)"
+    _add(commands, "simulate", simulate.main, text, simulate.add_arguments)
+
+
+def _add_evaluation(commands: "argparse._SubParsersAction") -> None:
+    from repro.commands import evaluate as cli
+    from repro.commands import export
+
+    _add(commands, "evaluate", cli.evaluate, "score runs on HellaSwag, PIQA and ARC-Easy", cli.add_evaluate)
+    text = "write a run's parameters for others, or its curves for TensorBoard or Weights & Biases"
+    _add(commands, "export", export.main, text, export.add_arguments)
+    _add(commands, "lm-eval", cli.lm_eval, "lm-eval's own command line, with a run as its model", cli.add_lm_eval)
+
+
+def _add_compile(commands: "argparse._SubParsersAction") -> None:
+    from repro.commands import compile as compile_cli
+
+    text = "compile runs for TPU slices, without a TPU: memory, bytes between slices, overlap"
+    _add(commands, "compile", compile_cli.main, text, compile_cli.add_arguments)
+
+
+def _experiment_arguments(parser: argparse.ArgumentParser, seeds: str = "default 1") -> None:
+    parser.add_argument("experiment", help="a module of experiments/, such as table5, or all")
+    parser.add_argument("--scale", default="mini", help="paper, mini (default) or smoke")
+    parser.add_argument("--seeds", type=int, default=1, help=f"seeds 0 .. N-1 ({seeds})")
+
+
+def _plan_arguments(parser: argparse.ArgumentParser) -> None:
+    _experiment_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="for scripts")
+
+
+def _places(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
+    parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens and compiled programs")
+
+
+def _collect_arguments(parser: argparse.ArgumentParser) -> None:
+    _experiment_arguments(parser)
+    _places(parser)
+    parser.add_argument("--eval", choices=sorted(SETS), help="whose scores (default: the scale's set)")
+    parser.add_argument("--to", type=Path, help="another folder than data/results")
+
+
+def _build_arguments(parser: argparse.ArgumentParser) -> None:
+    _experiment_arguments(parser, "default 1; of claims as many as there are")
+    parser.set_defaults(seeds=None)
+    _places(parser)
+    _shown_arguments(parser)
+
+
+def _shown_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, default=Path("build"), help="where tables and figures go")
+    parser.add_argument("--eval", choices=sorted(SETS), help="which evaluation to show (default: the scale's)")
+    parser.add_argument("--own", action="store_true", help="only runs under --root, none of data/results")
+
+
+def _report_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--scale", default="mini", help="of the trained items: paper, mini (default) or smoke")
+    parser.add_argument("--seeds", type=int, help="seeds 0 .. N-1 (default: as many as there are)")
+    _places(parser)
+    _shown_arguments(parser)
+
+
+def _diff_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", nargs=2, help="two run ids, or their beginnings")
+    _places(parser)
+
+
+def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("corpus", help="mini, smoke, c4 or dolma")
+    parser.add_argument("--vocab", type=int, default=None, help="vocabulary (default: the corpus's own)")
+    parser.add_argument("--cache", type=Path, default=Path("cache"), help="where token folders lie")
+    text = parser.add_argument_group("c4 and dolma only (docs/data.md)")
+    text.add_argument("--source", help="hub (default), or a folder with the files as they lie on the hub")
+    text.add_argument("--tokenizer", help="train (default), or a SentencePiece model file")
+    text.add_argument("--eos", dest="eos_piece", help="the piece that ends a document, where the model has no EOS")
+    text.add_argument("--name", help="on the hub: en of c4 (default); v1_7 (default), v1_6, … of dolma")
+    text.add_argument("--revision", help="commit on the hub (default: pinned), or that which --source PATH is of")
+    text.add_argument("--workers", type=int, help="worker processes (default: one a core)")
+    text.add_argument("--limit-files", type=int, help="read this many training files, evenly spread")
+    text.add_argument("--limit-documents", type=int, help="read this many documents of each file")
+    text.add_argument("--validation-per-mille", type=int, help="held out of dolma, in 1000 documents (default 1)")
+    text.add_argument("--seed", type=int, help="of the documents held out and the tokenizer's sample (default 0)")
+    text.add_argument("--skip-broken", action="store_true", default=None, help="leave out bad lines, and count them")
+
+
+def _plan(args: argparse.Namespace) -> int:
+    from analysis.paper.costs import costs_json, costs_text
+    from analysis.paper.plan import plan_json, plan_text
+    from experiments.registry import load
+
+    if args.experiment == "all":
+        print((costs_json if args.json else costs_text)(args.scale, args.seeds))
+        return 0
+    show = plan_json if args.json else plan_text
+    print(show(load(args.experiment), args.scale, args.seeds))
+    return 0
+
+
+def _prepare(args: argparse.Namespace) -> int:
+    from repro.corpus.prepare import TEXT_CORPORA, prepared
+
+    given = {name: getattr(args, name) for name in _TEXT_OPTIONS if getattr(args, name) is not None}
+    if args.corpus in TEXT_CORPORA:
+        print(_prepared_text(args, given))
+    elif given:
+        names = ", ".join("--" + name.removesuffix("_piece").replace("_", "-") for name in given)
+        raise UserError(f"{names}: only c4 and dolma take this, not {args.corpus}.")
+    else:
+        print(prepared(args.corpus, args.vocab, args.cache))
+    return 0
+
+
+def _prepared_text(args: argparse.Namespace, given: dict[str, Any]) -> Path:
+    from repro.cores import cores
+    from repro.corpus.preparing import progress_bar
+    from repro.corpus.web.build import TextRequest, describe_folder, prepare_text
+
+    workers = given.pop("workers") if "workers" in given else len(cores())
+    with progress_bar() as progress:
+        folder = prepare_text(TextRequest(args.corpus, vocab=args.vocab, **given), args.cache, workers, progress)
+    print(describe_folder(folder), file=sys.stderr)
+    return folder
+
+
+def _build(args: argparse.Namespace) -> int:
+    from analysis.pages.report import build
+    from repro.runs.folder import named
+
+    print(build(args.experiment, args.scale, args.seeds, named(args.root), args.out, args.eval, own=args.own))
+    return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    from analysis.pages.page import build_page
+    from repro.runs.folder import named
+
+    print(build_page(args.scale, args.seeds, named(args.root), args.out, args.eval, own=args.own))
+    return 0
+
+
+def _collect(args: argparse.Namespace) -> int:
+    from experiments.registry import trained
+    from repro.results.collected import archive_path, save
+    from repro.results.read import collect
+    from repro.runs.folder import existing
+    from repro.spec.experiment import expand
+
+    if args.to is not None and (args.to.suffix or args.to.is_file()):
+        raise UserError(f"--to {args.to}: a folder is needed, in which {args.scale}.json will stand.")
+    existing(args.root)
+    path = archive_path(args.scale, args.to) if args.to else archive_path(args.scale)
+    refused = 0
+    for experiment in trained(args.experiment):
+        runs = expand(experiment, args.scale, args.seeds)
+        found = save(collect(runs, args.root, args.eval, syncs=experiment.syncs), path)
+        print(f"{path}, {experiment.name}: {found.sentence}")
+        refused += len(found.refused)
+    return EXIT_USER_ERROR if refused else 0
+
+
+def _diff(args: argparse.Namespace) -> int:
+    from repro.files import read_json
+    from repro.runs.folder import find_run
+    from repro.spec.config import RunConfig
+    from repro.spec.identity import differences, from_json
+
+    folders = [find_run(args.root, name) for name in args.run]
+    one, two = (from_json(RunConfig, read_json(f.path / "config.json")) for f in folders)
+    found = differences(one, two)
+    if not found:
+        print("the same run")
+    for name, left, right in found:
+        print(f"{name}: {left} -> {right}")
+    return 0

@@ -1,0 +1,153 @@
+"""The commands `evaluate` and `lm-eval`: arguments in, sentences out.
+
+They run on the CPU unless JAX_PLATFORMS names an accelerator.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from experiments.registry import load, names, trained
+from repro.diloco.jax_settings import clean, pin
+from repro.errors import UserError
+from repro.evaluation.evaluator import Job, check_workers, evaluate_all, pending
+from repro.evaluation.tasks import BATCH, PARAMETERS, SETS, TASKS, choose, result_path
+from repro.files import place, read_json
+from repro.runs.folder import RunFolder, find_run, named
+from repro.runs.sweep import default_workers
+from repro.spec.config import RunConfig
+from repro.spec.experiment import expand
+from repro.spec.identity import from_json
+from repro.words import counted
+
+
+def add_evaluate(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `evaluate`."""
+    parser.add_argument("what", nargs="+", help="an experiment such as table5, or run ids, or their beginnings")
+    parser.add_argument("--scale", default="mini", help="of an experiment: paper, mini (default) or smoke")
+    parser.add_argument("--seeds", type=int, default=1, help="of an experiment: seeds 0 .. N-1 (default 1)")
+    parser.add_argument(
+        "--eval", choices=sorted(SETS), help="full: whole sets (default at paper scale); part: at mini; few: at smoke"
+    )
+    parser.add_argument("--tasks", type=_words, default=(), help=f"instead of a set: some of {','.join(TASKS)}")
+    parser.add_argument("--limit", type=int, help="the first N questions of each task; never compared with anything")
+    parser.add_argument("--step", type=int, help="a checkpoint's step (default: the end of the run)")
+    parser.add_argument("--workers", type=int, default=None, help="runs side by side (default one a core)")
+    parser.add_argument("--batch", type=int, default=BATCH, help=f"sequences at a time (default {BATCH})")
+    parser.add_argument("--source", choices=("packages", "hub"), default="packages", help="where questions come from")
+    add_common(parser)
+
+
+def add_lm_eval(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `lm-eval`: its own go before the run, those of lm-eval after it."""
+    parser.add_argument("--step", type=int, help="a checkpoint's step (default: the newest)")
+    add_common(parser)
+    parser.add_argument("run", help="a run id, or its beginning")
+    parser.add_argument("options", nargs=argparse.REMAINDER, help="of lm-eval: --tasks piqa --limit 100 …")
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Arguments of all commands on a run's parameters."""
+    parser.add_argument(
+        "--parameters", choices=PARAMETERS, help="default: as the row says (Table 3), outer without one"
+    )
+    parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
+    parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens, questions and compiled programs")
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in text.split(",") if word)
+
+
+def evaluate(args: argparse.Namespace) -> int:
+    """Score what is missing; nothing heavy is imported when nothing is."""
+    if args.batch < 1:
+        raise UserError(f"batch={args.batch}: give at least one sequence.")
+    named(args.root)
+    jobs = tuple(dict.fromkeys(_jobs(args)))  # rows may share a run
+    todo = pending(jobs, args.root)
+    code = 0
+    if todo:
+        choose_platform()
+        clean(os.environ)  # for one sentence, where each worker would say its own
+        workers = default_workers() if args.workers is None else args.workers
+        check_workers(workers)
+        print(f"{_estimate(todo, workers)}.", file=sys.stderr)
+        code = evaluate_all(todo, args.root, args.cache, workers, batch=args.batch, source=args.source)
+    if not jobs:
+        runs = f"run of {' '.join(args.what)} at scale {args.scale}"
+        print(f"nothing to evaluate: no finished {runs} under {args.root}.")
+    for job in jobs if not code and args.what[0] not in (*names(), "all") else ():
+        print(result_path(RunFolder(args.root, job.run_id), job.spec.id(job.step)))
+    return code
+
+
+def _estimate(todo: tuple[Job, ...], workers: int) -> str:
+    from repro.results.collected import records
+    from repro.results.estimate import scoring_sentence
+
+    return scoring_sentence([(job.config, job.spec) for job in todo], records(todo[0].config.scale), workers)
+
+
+def _jobs(args: argparse.Namespace) -> Iterable[Job]:
+    for what in args.what:
+        if what == "all":
+            for experiment in trained("all"):
+                if experiment.scored:
+                    yield from _experiment_jobs(experiment.name, args)
+        elif what in names():
+            yield from _experiment_jobs(what, args)
+        else:
+            folder = find_run(args.root, what)
+            config = from_json(RunConfig, read_json(folder.path / "config.json"))
+            step = _step(folder, args.step)
+            if step is None:
+                raise UserError(f"{folder.run_id} is not finished: give one of its checkpoints with --step.")
+            yield _job(folder, config, step, args)
+
+
+def _experiment_jobs(name: str, args: argparse.Namespace) -> Iterable[Job]:
+    missing = 0
+    for run in expand(load(name), args.scale, args.seeds):
+        folder = RunFolder(args.root, run.run_id)
+        step = _step(folder, args.step)
+        if step is None:
+            missing += 1
+        else:
+            yield _job(folder, run.config, step, args, run.parameters)
+    if missing:
+        print(f"{counted(missing, 'run')} of {name} not finished: left out.")
+
+
+def _step(folder: RunFolder, asked: int | None) -> int | None:
+    """The step to evaluate; None for a run without an end."""
+    if asked is not None:
+        return asked
+    summary = folder.summary()
+    return None if summary is None else int(summary["steps"])
+
+
+def _job(folder: RunFolder, config: RunConfig, step: int, args: argparse.Namespace, parameters: str = "outer") -> Job:
+    which = args.parameters or parameters
+    spec = choose(config, args.eval, tasks=args.tasks, limit=args.limit, parameters=which)
+    return Job(folder.run_id, config, spec, step)
+
+
+def lm_eval(args: argparse.Namespace) -> int:
+    """lm-eval's command line with a run as its model."""
+    run = find_run(args.root, args.run).run_id
+    choose_platform()
+    pin()
+    from repro.evaluation.lm_eval_model import command_line  # JAX and lm-eval: seconds
+
+    model_args = {"run": run, "root": str(args.root), "cache": str(args.cache)}
+    model_args |= {} if args.step is None else {"step": str(args.step)}
+    model_args |= {} if args.parameters is None else {"parameters": args.parameters}
+    return command_line(model_args, args.cache, args.options)
+
+
+def choose_platform() -> None:
+    """Before JAX is imported, here or in a worker: finding an accelerator's library must not start it."""
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")

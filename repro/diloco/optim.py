@@ -1,0 +1,66 @@
+"""InnerOpt and OuterOpt as optax chains, and the learning-rate schedule as plain Python.
+
+The learning rate enters the compiled step as an argument, so that runs of different lengths share one
+program and a restored run can't keep a stale rate.
+"""
+
+import math
+from typing import Any
+
+import jax
+import optax
+
+from repro.diloco.mesh import leaf_name
+from repro.spec.config import InnerConfig, OuterConfig
+from repro.spec.shapes import is_norm
+
+
+def learning_rate(inner: InnerConfig, step: int, steps: int) -> float:
+    """The rate of inner step `step` (1-based) of `steps`: linear warm-up, then a cosine to the final fraction.
+
+    Where `schedule_steps` says so, the cosine ends before the run does, and the final rate holds to its end.
+    """
+    if step <= inner.warmup_steps:
+        return inner.learning_rate * step / inner.warmup_steps
+    end = inner.schedule_steps or steps
+    progress = (step - inner.warmup_steps) / max(1, end - inner.warmup_steps)
+    cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+    return inner.learning_rate * (inner.final_fraction + (1 - inner.final_fraction) * cosine)
+
+
+def inner_direction(inner: InnerConfig) -> optax.GradientTransformation:
+    """AdamW up to the factor -learning rate.
+
+    Weight decay is independent of the peak rate: the update is -lr_t (u + λ/lr_peak θ), so that λ is
+    the fraction removed in a step at the peak. Norm gains take none.
+    """
+    return optax.chain(
+        optax.clip_by_global_norm(inner.clip_norm),
+        optax.scale_by_adam(inner.beta1, inner.beta2, inner.eps),
+        optax.add_decayed_weights(inner.weight_decay / inner.learning_rate, mask=_decayed),
+    )
+
+
+def _decayed(params: Any) -> Any:
+    return jax.tree.map_with_path(lambda path, _: not is_norm(leaf_name(path)), params)
+
+
+def inner_update(
+    inner: InnerConfig, grads: Any, state: optax.OptState, params: Any, rate: jax.Array
+) -> tuple[Any, optax.OptState]:
+    """One AdamW step of one replica (Algorithm 2, line 12)."""
+    direction, state = inner_direction(inner).update(grads, state, params)
+    return jax.tree.map(lambda p, u: p - rate * u, params, direction), state
+
+
+def outer_update(outer: OuterConfig, params: Any, momentum: Any, delta: Any) -> tuple[Any, Any]:
+    """OuterOpt on one fragment (Algorithm 2, line 20): SGD on the mean outer gradient, with Nesterov momentum.
+
+    m ← Δ + β m;  θ̃ ← θ − η (Δ + β m). All trees are float32 and of the fragment's shapes.
+    """
+    if outer.optimizer == "sgd":
+        return jax.tree.map(lambda p, g: p - outer.learning_rate * g, params, delta), momentum
+    transform = optax.trace(decay=outer.momentum, nesterov=True)
+    update, state = transform.update(delta, optax.TraceState(trace=momentum))
+    stepped = jax.tree.map(lambda p, u: p - outer.learning_rate * u, params, update)
+    return stepped, state.trace  # type: ignore[attr-defined]

@@ -1,0 +1,57 @@
+"""Resources as options of a command, and back: what a launcher chose is what the processes of a pod take. No JAX."""
+
+import argparse
+from dataclasses import fields
+from typing import Any
+
+from repro.diloco.resources import Resources
+from repro.errors import UserError
+
+MESH = ("replica", "data", "fsdp")
+HELP = {
+    "replica": "mesh extent: M or a divisor of it",
+    "data": "mesh extent: batch split",
+    "fsdp": "mesh extent: parameters sharded",
+    "unroll": "layers in a loop: compiles faster",
+    "outer_on_host": "outer parameters and momentum in the host's memory (2.5)",
+    "fence": "on TPU: a transfer starts before the inner step and ends after it",
+    "remat": "what the backward pass recomputes: none, dots or full",
+    "microbatches": "parts of a replica's batch, one after the other",
+    "attention": "xla, or flash: a TPU kernel without S x S scores",
+    "sequence": "of the fsdp devices, how many share a sequence",
+}
+
+
+def add_flags(parser: argparse._ArgumentGroup) -> None:
+    """An option for each field; what isn't given stays as the command has it."""
+    for field in fields(Resources):
+        word, text = "--" + field.name.replace("_", "-"), HELP[field.name]
+        if field.name == "unroll":
+            parser.add_argument("--scan", dest="unroll", action="store_const", const=False, help=text)
+        elif field.type is bool:
+            parser.add_argument(word, action="store_const", const=True, help=text)
+        elif field.type is int:
+            parser.add_argument(word, type=int, metavar="N", help=text)
+        else:
+            parser.add_argument(word, help=text)
+
+
+def asked(args: argparse.Namespace) -> dict[str, Any]:
+    """The fields that were given; UserError for an extent below 1."""
+    found = {field.name: getattr(args, field.name) for field in fields(Resources)}
+    given = {name: value for name, value in found.items() if value is not None}
+    if any(isinstance(value, int) and value < 1 and value is not False for value in given.values()):
+        raise UserError(f"a mesh of {given}: every extent is 1 or more.")
+    return given
+
+
+def words(resources: Resources) -> list[str]:
+    """The options that `add_flags` reads back as these resources: the mesh, and what isn't the default."""
+    shown = []
+    for field in fields(Resources):
+        value = getattr(resources, field.name)
+        if value == field.default and field.name not in MESH:
+            continue
+        word = "--scan" if field.name == "unroll" else "--" + field.name.replace("_", "-")
+        shown += [word] if isinstance(value, bool) else [word, str(value)]
+    return shown

@@ -1,0 +1,1 @@
+"""Downstream scores: lm-eval's tasks and models, and scoring."""

@@ -1,0 +1,231 @@
+"""Downstream scores of one run: restore parameters, score every continuation, keep what is done, write the result.
+
+What has been scored lies in parts beside the result until it is written, so that a kill loses seconds. All tasks go
+through one scorer together, sorted by length.
+"""
+
+import fcntl
+import io
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from repro.corpus.prepare import token_folder
+from repro.corpus.tokens import open_tokens
+from repro.diloco.jax_settings import in_force
+from repro.diloco.resources import local_resources
+from repro.errors import UserError
+from repro.evaluation.questions import Questions, make_questions
+from repro.evaluation.scoring import Request, Scorer
+from repro.evaluation.tasks import BATCH, BOS_RULE, TASKS, EvalSpec, harness, read_result, result_path, standard_error
+from repro.files import is_bucket, names, read_bytes, read_json, remove_tree, write_bytes, write_json
+from repro.runs.folder import RunFolder
+from repro.runs.leases import Watch
+from repro.runs.provenance import commit
+from repro.spec.config import RunConfig
+from repro.spec.identity import from_json
+from repro.training.checkpoint import Checkpoints
+from repro.training.state import Layout, TrainState, evaluated_parameters
+
+SAVE_SECONDS = 5.0
+Report = Callable[[int, int], None]  # requests done, of how many
+
+
+def read_config(folder: RunFolder) -> RunConfig:
+    """The config of a run's folder. UserError when there is none."""
+    stored = read_json(folder.path / "config.json")
+    if stored is None:
+        raise UserError(f"no run in {folder.path}: `python -m repro status` lists the runs.")
+    return from_json(RunConfig, stored)
+
+
+def load_parameters(folder: RunFolder, config: RunConfig, step: int | None, which: str) -> tuple[int, Any]:
+    """(step, parameters of one replica) from the checkpoint of `step`, the newest by default.
+
+    UserError where there is no such checkpoint, and for a run that is being trained.
+    """
+    # The saver of a live run and a reader would clean up after each other.
+    if folder.summary() is None and Watch().settle(folder) is None:
+        raise UserError(f"{folder.run_id} is being trained: wait for that to end.")
+    return _restore(folder, config, step, which)
+
+
+def _restore(folder: RunFolder, config: RunConfig, step: int | None, which: str) -> tuple[int, Any]:
+    layout = Layout.of(config, local_resources(config, 1), jax.local_devices()[:1])
+    checkpoints = Checkpoints(folder.checkpoints)
+    try:
+        steps = checkpoints.steps()
+        step = step if step is not None or not steps else steps[-1]
+        if step not in steps:
+            there = ", ".join(map(str, steps)) or "none"
+            raise UserError(f"{folder.run_id} has no checkpoint of step {step}: it has {there}.")
+        state = checkpoints.restore(layout, step)
+    finally:
+        checkpoints.close()
+
+    def gather(params: Any, outer: Any) -> Any:
+        return evaluated_parameters(layout, TrainState(0, params, None, outer), which)
+
+    return step, jax.jit(gather)(state.params, state.outer)
+
+
+def evaluate_run(
+    folder: RunFolder,
+    spec: EvalSpec,
+    step: int,
+    cache: Path,
+    *,
+    batch: int = BATCH,
+    source: str = "packages",
+    report: Report = lambda *_: None,
+    wait: bool = True,
+) -> dict[str, Any] | None:
+    """Score a checkpoint unless it is scored, and return the result; None when another process is at it and not `wait`.
+
+    May be killed at any moment and called again.
+    """
+    with _held(folder, cache, wait) as ours:
+        if not ours:
+            return None
+        if (done := read_result(folder, spec, step)) is not None:
+            return done
+        started = time.monotonic()
+        config = read_config(folder)
+        tokens = token_folder(config.corpus, cache, vocab=config.model.vocab)
+        questions = [make_questions(asked, tokens, cache, source) for asked in spec.asked]
+        _, params = load_parameters(folder, config, step, spec.parameters)
+        scorer = Scorer(config.model, params, batch=batch)
+        parts = _Parts(result_path(folder, spec.id(step)).with_suffix(".parts"), questions)
+        values = parts.score(scorer, _requests(questions), report)
+        result = _result(folder.run_id, config, spec, step, questions, values)
+        result |= {"tokenizer": open_tokens(tokens, "validation").tokenizer.sha256, "source": source}
+        result |= {**commit(), "settings": in_force()}
+        result["seconds"] = time.monotonic() - started
+        write_json(result_path(folder, spec.id(step)), result)
+        parts.remove()
+        return result
+
+
+@contextmanager
+def _held(folder: RunFolder, cache: Path, wait: bool) -> Iterator[bool]:
+    """Hold a run's evaluations for this process; the system lets go however it ends.
+
+    A bucket has no locks, so there only the processes of one machine share the work. Two machines at one
+    evaluation do it twice: what they write is whole and the same.
+    """
+    near = cache / "evals" / folder.run_id if is_bucket(folder.root) else folder.path / "evals"
+    path = near / ".lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+def _requests(questions: list[Questions]) -> list[Request]:
+    return [
+        Request(q.tokens[q.starts[r] : q.starts[r + 1]], int(q.continuation[r]))
+        for q in questions
+        for r in range(q.requests)
+    ]
+
+
+class _Parts:
+    """Scores that are there already, in files of a few seconds each."""
+
+    def __init__(self, folder: Path, questions: list[Questions]) -> None:
+        self._folder, self._digest = folder, "-".join(q.digest for q in questions)
+        self._count = sum(q.requests for q in questions)
+
+    def score(self, scorer: Scorer, requests: list[Request], report: Report) -> np.ndarray:
+        """Log-likelihoods of all requests, from the parts where they are there; what is new is saved as it comes."""
+        values, done = self._read()
+        kept: list[tuple[np.ndarray, np.ndarray]] = []
+        saved_at = time.monotonic()
+
+        def save(indices: np.ndarray, found: np.ndarray, _: np.ndarray) -> None:
+            nonlocal saved_at
+            values[indices], done[indices] = found, True
+            kept.append((indices, found))
+            report(int(done.sum()), self._count)
+            if time.monotonic() - saved_at > SAVE_SECONDS:
+                self._write(kept)
+                kept.clear()
+                saved_at = time.monotonic()
+
+        scorer.score(requests, save, done.copy())
+        return values
+
+    def _read(self) -> tuple[np.ndarray, np.ndarray]:
+        values, done = np.zeros(self._count), np.zeros(self._count, bool)
+        for name in names(self._folder):
+            content = read_bytes(self._folder / name) if name.startswith(self._digest) else None
+            if content is not None:
+                with np.load(io.BytesIO(content)) as part:
+                    values[part["indices"]], done[part["indices"]] = part["values"], True
+        return values, done
+
+    def _write(self, kept: list[tuple[np.ndarray, np.ndarray]]) -> None:
+        indices, values = (np.concatenate(x) for x in zip(*kept, strict=True))
+        part = io.BytesIO()
+        np.savez(part, indices=indices, values=values)
+        write_bytes(self._folder / f"{self._digest}-{indices[0]:06d}.npz", part.getvalue())
+
+    def remove(self) -> None:
+        """Once the result is written."""
+        remove_tree(self._folder)
+
+
+def _result(
+    run_id: str, config: RunConfig, spec: EvalSpec, step: int, questions: list[Questions], values: np.ndarray
+) -> dict[str, Any]:
+    ends = np.cumsum([q.requests for q in questions])
+    scores = [_score(config, q, values[end - q.requests : end]) for q, end in zip(questions, ends, strict=True)]
+    return {
+        "run_id": run_id,
+        "eval_id": spec.id(step),
+        "name": spec.name,
+        "step": step,
+        "parameters": spec.parameters,
+        "scale": config.scale,
+        "partial": any(score["questions"] < score["of"] for score in scores),
+        "harness": harness(),
+        "fewshot": 0,
+        "bos": BOS_RULE,
+        "max_tokens": config.model.seq_len,
+        "scores": scores,
+    }
+
+
+def _score(config: RunConfig, questions: Questions, values: np.ndarray) -> dict[str, Any]:
+    task, asked = TASKS[questions.asked.task], questions.asked
+    lengths, limit = np.diff(questions.starts), config.model.seq_len + 1
+    score: dict[str, Any] = {
+        "task": task.name,
+        "column": task.column,
+        "split": task.split,
+        "prompt": f"{task.stock} {task.version}",
+        "questions": asked.count,
+        "of": task.questions,
+        "limit": asked.limit,
+        "seed": asked.seed if asked.seeded is not None else None,
+        "questions_digest": questions.digest,
+        "continuations": questions.requests,
+        "cut_contexts": int(np.sum(lengths > limit)),
+        "cut_continuations": int(np.sum(questions.continuation >= limit)),
+        "log_likelihood": float(values.sum()),  # nats, of all continuations
+        "right": {},
+    }
+    for metric, right in questions.correct(values).items():
+        share = float(right.mean())
+        score |= {metric: share, f"{metric}_stderr": standard_error(share, len(right))}
+        score["right"][metric] = np.packbits(right).tobytes().hex()  # a bit a question, for paired differences
+    return score

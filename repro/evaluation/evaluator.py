@@ -1,0 +1,173 @@
+"""Evaluates many runs with worker processes that share the work through the runs' own locks. The parent has no JAX.
+
+Every worker is given all evaluations, each from another place on, and does those that nobody is at. So there is no
+queue to lose: kill any of them, or start the command twice.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from repro.cores import cores, keep_to
+from repro.diloco.jax_settings import pin
+from repro.errors import EXIT_INTERRUPTED, UserError
+from repro.evaluation.tasks import METRICS, Asked, EvalSpec, read_result
+from repro.files import place
+from repro.runs.folder import RunFolder
+from repro.spec.config import RunConfig
+from repro.words import counted
+
+REPORT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """One evaluation of one run."""
+
+    run_id: str
+    config: RunConfig
+    spec: EvalSpec
+    step: int
+
+
+def pending(jobs: Iterable[Job], root: Path) -> tuple[Job, ...]:
+    """Those without a result, each once."""
+    found = {(job.run_id, job.spec.id(job.step)): job for job in jobs}
+    return tuple(j for j in found.values() if read_result(RunFolder(root, j.run_id), j.spec, j.step) is None)
+
+
+def evaluate_all(
+    jobs: tuple[Job, ...], root: Path, cache: Path, workers: int, *, batch: int, source: str = "packages"
+) -> int:
+    """Do every job; the greatest exit code of the workers. Questions are made first, once for all."""
+    own = cores()
+    check_workers(workers)
+    _make_questions(jobs, cache, source)
+    workers = min(workers, len(jobs))
+    order = [asdict(job.spec) | {"run_id": job.run_id, "step": job.step} for job in jobs]
+    started = []
+    try:
+        for index in range(workers):
+            words = ["--root", str(root), "--cache", str(cache), "--batch", str(batch), "--source", source]
+            words += ["--cores", ",".join(map(str, own[index::workers]))]
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "repro.evaluation.evaluator", *words], stdin=subprocess.PIPE, text=True
+            )
+            started.append(worker)
+            assert worker.stdin is not None
+            turn = index * len(order) // workers
+            with worker.stdin as pipe:
+                json.dump(order[turn:] + order[:turn], pipe)
+        codes = [worker.wait() for worker in started]
+    finally:
+        for worker in started:
+            worker.terminate()
+    if min(codes) < 0:
+        print("repro: a worker was killed; run the same command to go on.", file=sys.stderr)
+    return max(1 if code < 0 else code for code in codes)
+
+
+def check_workers(workers: int) -> None:
+    """UserError for more workers than cores, or none."""
+    most = len(cores())
+    if not 1 <= workers <= most:
+        raise UserError(f"workers={workers}: this machine offers {counted(most, 'core')}, choose 1 to {most}.")
+
+
+def _make_questions(jobs: tuple[Job, ...], cache: Path, source: str) -> None:
+    from repro.corpus.prepare import token_folder  # numpy: a tenth of a second that finished evaluations don't pay
+    from repro.evaluation.questions import make_questions
+
+    wanted = {(job.config.corpus, job.config.model.vocab, asked) for job in jobs for asked in job.spec.asked}
+    for corpus, vocab, asked in sorted(wanted, key=str):
+        make_questions(asked, token_folder(corpus, cache, vocab=vocab), cache, source)
+
+
+def main() -> int:
+    """A worker: jobs as JSON on standard input, a line for each that it did on standard output."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--root", type=place, required=True)
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--source", required=True)
+    parser.add_argument("--cores", required=True)
+    args = parser.parse_args()
+    keep_to(int(core) for core in args.cores.split(","))
+    jobs = json.load(sys.stdin)
+    try:
+        _configure_jax(args.cache)
+        left = [job for job in jobs if not _do(job, args, wait=False)]
+        for job in left:
+            _do(job, args, wait=True)
+    except UserError as error:
+        print(f"repro: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return 0
+
+
+def _configure_jax(cache: Path) -> None:
+    pin()
+    import jax
+
+    jax.config.update("jax_compilation_cache_dir", str((cache / "xla").resolve()))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+def _do(job: dict[str, Any], args: argparse.Namespace, wait: bool) -> bool:
+    """Do one job unless it is done; False when another process is at it."""
+    from repro.evaluation.evaluate import evaluate_run
+
+    spec = EvalSpec(job["name"], tuple(Asked(**asked) for asked in job["asked"]), job["parameters"])
+    folder = RunFolder(args.root, job["run_id"])
+    if read_result(folder, spec, job["step"]) is not None:
+        return True
+    progress = _Progress(job["run_id"])
+    result = evaluate_run(
+        folder, spec, job["step"], args.cache, batch=args.batch, source=args.source, report=progress, wait=wait
+    )
+    if result is not None and progress.scored:
+        print(f"{line(result)}  {result['seconds']:.0f} s", flush=True)
+    return result is not None
+
+
+def line(result: dict[str, Any]) -> str:
+    """A run and its scores in percent, ± standard error."""
+    words = [result["run_id"], result["eval_id"]]
+    for score in result["scores"]:
+        count = f"{score['questions']}" if score["questions"] == score["of"] else f"{score['questions']}/{score['of']}"
+        for metric in METRICS:
+            error = score[f"{metric}_stderr"]
+            shown = f"{100 * score[metric]:.1f}" + ("" if error is None else f"±{100 * error:.1f}")
+            words.append(f"{score['task']}[{count}] {metric} {shown}" if metric == METRICS[0] else f"{metric} {shown}")
+    return "  ".join(words)
+
+
+class _Progress:
+    """Says how far an evaluation is, every ten seconds; ends the process when its parent is gone."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id, self._parent, self.scored = run_id, os.getppid(), 0
+        self._start = self._said = time.monotonic()
+
+    def __call__(self, done: int, count: int) -> None:
+        self.scored += 1
+        if os.getppid() != self._parent:
+            raise KeyboardInterrupt
+        now = time.monotonic()
+        if now - self._said >= REPORT_SECONDS:
+            self._said = now
+            left = (now - self._start) * (count - done) / max(done, 1)
+            print(f"{self._run_id}: {done} of {count} continuations, {left:.0f} s left", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

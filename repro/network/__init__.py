@@ -1,0 +1,1 @@
+"""What a link costs: the compute-utilisation simulator, bytes, hours and memory."""

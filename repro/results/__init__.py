@@ -1,0 +1,1 @@
+"""Results read, collected, estimated from and exported."""

@@ -1,0 +1,89 @@
+"""What the runs of an experiment left behind, read again. Standard library only; nothing is computed here."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from repro.evaluation.tasks import choose, read_result
+from repro.runs.folder import RunFolder
+from repro.runs.provenance import dirty
+from repro.spec.experiment import PlannedRun
+
+State = Literal["done", "failed", "unfinished", "not run"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A planned run and what its folder holds; None for what isn't there."""
+
+    run: PlannedRun
+    summary: dict[str, Any] | None = None
+    provenance: dict[str, Any] | None = None
+    failure: dict[str, Any] | None = None
+    evaluation: dict[str, Any] | None = None  # downstream scores of the last step
+    syncs: tuple[Mapping[str, Any], ...] = ()  # the log of its outer gradients, where it was asked for
+    archived: bool = False  # from the collected results, not from a run folder
+
+    @property
+    def state(self) -> State:
+        """A summary means done, whatever earlier attempts did."""
+        if self.summary is not None:
+            return "done"
+        if self.failure is not None:
+            return "failed"
+        return "not run" if self.provenance is None else "unfinished"
+
+    @property
+    def loss(self) -> float | None:
+        """Validation loss in nats a token, of the parameters that the row reads; None unless the run is done."""
+        if self.summary is None:
+            return None
+        if self.run.parameters == "outer":
+            return float(self.summary["validation_loss"])
+        return float(self.summary["validation_losses"][self.run.parameters])
+
+    @property
+    def guessing(self) -> float:
+        """The loss of a model that takes every token for equally likely, ln V; one above it has diverged."""
+        return math.log(self.run.config.model.vocab)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the run is done and worse than guessing."""
+        return self.loss is not None and self.loss > self.guessing
+
+    @property
+    def dirty(self) -> bool | None:
+        """Whether it was made from uncommitted changes; None where that isn't known."""
+        return dirty((self.provenance or {}).get("attempts", ()))
+
+
+def collect(
+    runs: Iterable[PlannedRun], root: Path, eval_set: str | None = None, *, syncs: bool = False
+) -> tuple[Result, ...]:
+    """A result for each run, in order, from `root`/<run id>; `eval_set` names the evaluation (default: the scale's).
+
+    `syncs` reads the logs of outer gradients too. UserError when a folder holds another config than its name says, or
+    a summary of another run.
+    """
+    return tuple(_read(run, RunFolder(root, run.run_id), eval_set, syncs) for run in runs)
+
+
+def _read(run: PlannedRun, folder: RunFolder, eval_set: str | None, syncs: bool) -> Result:
+    if not folder.check(run.config):
+        return Result(run)
+    summary = folder.summary()
+    evaluation = None
+    if summary is not None:
+        spec = choose(run.config, eval_set, parameters=run.parameters)
+        evaluation = read_result(folder, spec, int(summary["steps"]))
+    logged = _syncs(folder) if syncs and summary is not None and run.config.sync else ()
+    return Result(run, summary, folder.provenance(), folder.failure(), evaluation, logged)
+
+
+def _syncs(folder: RunFolder) -> tuple[Mapping[str, Any], ...]:
+    from repro.training.metrics import read_metrics  # pyarrow, which tables don't need
+
+    return tuple(read_metrics(folder.syncs).to_pylist())

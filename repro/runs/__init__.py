@@ -1,0 +1,1 @@
+"""Many runs: their folders, who works at them, worker processes."""

@@ -1,0 +1,99 @@
+"""One attempt at a run, wherever it was started: its tokens, its entry in the provenance, its summary."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from repro.corpus.prepare import token_folder
+from repro.corpus.tokens import open_tokens
+from repro.diloco.resources import Resources
+from repro.errors import Interrupted
+from repro.runs import takeover
+from repro.runs.folder import RunFolder
+from repro.runs.leases import Claim, ClaimLost
+from repro.runs.provenance import Attempt, commit, machine
+from repro.spec.config import RunConfig
+from repro.training import processes
+from repro.training.loop import Pace, Report, train
+
+VERIFIED_BYTES = 2**30  # read through before a run; larger sets are checked by size at every start
+
+
+def attempt(
+    config: RunConfig,
+    resources: Resources,
+    folder: RunFolder,
+    cache: Path,
+    report: Report,
+    stop_asked: Callable[[], bool],
+    pace: Pace | None = None,
+    claim: Claim | None = None,
+) -> None:
+    """Train to the end, from what earlier attempts reached, and write the summary; raises what `train` raises.
+
+    Process 0 holds the `claim` and writes, the others train along. ClaimLost when the run was taken over meanwhile.
+    """
+    tokens = token_folder(config.corpus, cache, vocab=config.model.vocab)
+    text, held_out = open_tokens(tokens), open_tokens(tokens, "validation")
+    for part in (text, held_out):
+        if part.size_bytes <= VERIFIED_BYTES:
+            part.verify()
+    mesh = {"replica": resources.replica, "data": resources.data, "fsdp": resources.fsdp, **processes.facts()}
+    facts = {**commit(), **machine(), "mesh": mesh, "devices": jax.device_count(), "tokens": text.digest}
+    entry = Attempt(folder, facts) if processes.is_first() else None
+    outcome = "failed"
+    try:
+        _take_over(folder)
+        stop = _Stop(claim, stop_asked)
+        note = entry.note if entry else (lambda _: None)
+        calls: dict[str, Any] = {"report": report, "note": note, "fell_back": partial(_fell_back, folder)}
+        summary = train(config, resources, folder, text, held_out, pace=pace, stop_asked=stop, **calls)
+        if processes.is_first():
+            _finish(folder, summary, claim)
+        outcome = "finished"
+    except Interrupted:
+        outcome = "interrupted"
+        raise
+    except ClaimLost:
+        outcome = "lost"
+        raise
+    finally:
+        if entry:
+            entry.end(outcome)
+
+
+def _fell_back(folder: RunFolder, step: int) -> None:
+    """Newer checkpoints were damaged: process 0 deletes them in earlier attempts too, or they would be taken again."""
+    if folder.attempt is not None and processes.is_first():
+        takeover.drop_ahead(folder.path, folder.attempt, step)
+
+
+def _take_over(folder: RunFolder) -> None:
+    """Process 0 makes the attempt's folder; no other opens it before."""
+    if folder.attempt is not None and processes.is_first():
+        takeover.begin(folder.path, folder.attempt)
+    processes.any_of(False)
+
+
+class _Stop:
+    """Asked between two steps. A lost claim ends the attempt: alone at once, several processes together as if asked."""
+
+    def __init__(self, claim: Claim | None, asked: Callable[[], bool]) -> None:
+        self._claim, self._asked = claim, asked
+
+    def __call__(self) -> bool:
+        if self._claim and self._claim.lost():
+            if processes.alone():
+                self._claim.check()
+            return True
+        return self._asked()
+
+
+def _finish(folder: RunFolder, summary: dict[str, Any], claim: Claim | None) -> None:
+    if claim:
+        claim.check()
+    if not folder.write_summary(summary):
+        raise ClaimLost(f"{folder.run_id} was finished by another worker.")

@@ -1,0 +1,152 @@
+"""Run folders: what one run leaves behind, and how results are read again. No JAX.
+
+    runs/<id>/config.json             what the run is, in full
+              claims/<n>.*            who worked at it, with heartbeats (`repro.runs.leases`)
+              provenance/<n>.json     where and with what attempt n ran, and how it ended
+              attempts/<n>/           written by the holder of claim n alone, deleted when another finished the run:
+                  from.json           the attempt it goes on from (`repro.runs.takeover`)
+                  checkpoints/        the newest two
+                  metrics/*.parquet   immutable parts, one a checkpoint interval: a row a step
+                  syncs/*.parquet     the same for outer gradients: cosine similarities and norms
+              failure.json            why the run failed; it is tried again on request only
+              summary.json            written last, atomically, once: its presence means finished
+
+Claim numbers only grow. The holder of n first takes over what the furthest attempt reached (hard links, in a bucket
+copies), so its folder is whole, and bits go on as if nothing had happened; the worker that it took the run from can
+wake and write, but only into its own folder, which nobody reads any more. What both could want to write is created
+exclusively.
+A run that was trained without a claim (`train()` from Python) has checkpoints/, metrics/, syncs/ and provenance.json
+in its own folder, which counts as attempt 0.
+
+Files are written under another name and renamed or linked, so that a reader never sees half of one. The root may be
+gs://BUCKET/PATH (`repro.files`).
+"""
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from repro.errors import UserError
+from repro.files import _encoded, create_bytes, names, read_json, write_json
+from repro.runs.takeover import attempt_path, drop_others, furthest
+from repro.spec.config import RunConfig
+from repro.spec.identity import config_text, run_id
+
+
+class RunBusy(Exception):
+    """Another process holds this run's folder."""
+
+
+RUNS = Path("runs")  # the usual root
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of one run, as the holder of a claim on it writes, or as a reader sees it."""
+
+    root: Path
+    run_id: str
+    attempt: int | None = None  # the number of the claim; None: a reader, who is shown the furthest attempt
+
+    @property
+    def path(self) -> Path:
+        """runs/<id>."""
+        return self.root / self.run_id
+
+    @property
+    def home(self) -> Path:
+        """Where this attempt writes; for a reader, where the furthest one did."""
+        return furthest(self.path) if self.attempt is None else attempt_path(self.path, self.attempt)
+
+    @property
+    def metrics(self) -> Path:
+        """Where the parquet parts lie."""
+        return self.home / "metrics"
+
+    @property
+    def syncs(self) -> Path:
+        """Where the parquet parts on outer gradients lie: cosine similarity and norms of each sync."""
+        return self.home / "syncs"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the checkpoints lie."""
+        return self.home / "checkpoints"
+
+    def check(self, config: RunConfig) -> bool:
+        """Whether the folder holds this config; False when it holds none, UserError when it holds another."""
+        stored = read_json(self.path / "config.json")
+        if stored is not None and stored != json.loads(config_text(config)):
+            raise UserError(f"{self.path} holds another config than {self.run_id}: move that folder away.")
+        return stored is not None
+
+    def summary(self) -> dict[str, Any] | None:
+        """The run's result; None while it isn't finished. UserError for what is no result of this run."""
+        found = read_json(self.path / "summary.json")
+        if found is None or (isinstance(found, dict) and found.get("run_id") == self.run_id):
+            return found
+        other = found.get("run_id") if isinstance(found, dict) else None
+        told = f"that of {other}" if other else "no result of a run"
+        raise UserError(f"{self.path}/summary.json is {told}: delete that folder, run again.")
+
+    def failure(self) -> dict[str, Any] | None:
+        """Why the last attempt stopped for good, if it did."""
+        return read_json(self.path / "failure.json")
+
+    def provenance(self) -> dict[str, Any] | None:
+        """Every attempt in order: commit, versions, machine, how it ended; None when there was none."""
+        stored = [read_json(self.path / "provenance.json")]
+        entries = [read_json(self.path / "provenance" / name) for name in names(self.path / "provenance")]
+        if stored == [None] and not entries:
+            return None
+        earlier = stored[0]["attempts"] if stored[0] else []
+        return {"attempts": [*earlier, *(entry for entry in entries if entry is not None)]}
+
+    def write_summary(self, summary: dict[str, Any]) -> bool:
+        """Mark the run finished, the last thing a run does; False, with nothing changed, when another attempt did."""
+        if not create_bytes(self.path / "summary.json", _encoded(summary)):
+            return False
+        self.forget_failure()
+        if self.attempt is not None:
+            drop_others(self.path, self.attempt)
+        return True
+
+    def write_failure(self, reason: str, *, crashed: bool) -> None:
+        """Keep why the run failed: by what it was given (`UserError`), or, `crashed`, by an error of the program."""
+        write_json(self.path / "failure.json", {"reason": reason, "crashed": crashed, "time": time.time()})
+
+    def forget_failure(self) -> None:
+        """The run is tried again."""
+        (self.path / "failure.json").unlink(missing_ok=True)
+
+
+def open_folder(root: Path, config: RunConfig) -> RunFolder:
+    """The folder of `config`, made if needed; UserError when it holds another config."""
+    folder = RunFolder(root, run_id(config))
+    if not folder.check(config):
+        write_json(folder.path / "config.json", json.loads(config_text(config)))
+    return folder
+
+
+def existing(root: Path) -> Path:
+    """The folder of runs; UserError when it isn't there."""
+    if not root.exists():
+        raise UserError(f"no folder {root}: give with --root where the runs lie.")
+    return root
+
+
+def named(root: Path) -> Path:
+    """The same, but for the usual folder: without runs what is collected is shown."""
+    return root if root == RUNS else existing(root)
+
+
+def find_run(root: Path, name: str) -> RunFolder:
+    """The one run whose id starts with `name`; UserError when none or several do."""
+    found = [n for n in names(root) if n.startswith(name) and (root / n / "config.json").exists()]
+    if not found:
+        raise UserError(f"no run {name!r} in {root}: `python -m repro status` lists the runs.")
+    if len(found) > 1 and name not in found:
+        raise UserError(f"{name!r} names {len(found)} runs ({', '.join(found[:3])}, ...): give more of the id.")
+    return RunFolder(root, name if name in found else found[0])

@@ -1,0 +1,142 @@
+"""Expected against found: which runs are done, how far the others are, and what became of them. No JAX.
+
+A run that is being trained tells its step and speed with each beat of its claim; of the others the newest checkpoint
+says how far they came.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from repro.files import modified, names, read_json
+from repro.runs.folder import RunFolder
+from repro.runs.leases import beat_record, claim_record, end_record, is_dead, newest
+from repro.runs.takeover import completed, saved_steps
+from repro.spec.experiment import PlannedRun, unique
+from repro.spec.identity import canonical
+
+STATES = ("finished", "running", "stopped", "failed", "missing")
+WATCH_SECONDS = 2.0
+Record = dict[str, Any]
+
+
+def states(runs: Iterable[PlannedRun] | None, root: Path, at: float) -> list[Record]:
+    """One record a run, in order: state, step, loss, tokens/s, seconds left, age of the last checkpoint, reason.
+
+    finished; running: a claim with a recent beat; stopped: begun, nobody at it; failed; missing: not begun. Without
+    `runs`, those of all folders in `root`. `at` is the time in seconds since 1970.
+    """
+    if runs is None:
+        return [_state(folder, stored, at) for folder, stored in folders(root)]
+    records = []
+    for run in unique(runs):
+        folder = RunFolder(root, run.run_id)
+        folder.check(run.config)
+        records.append(_state(folder, canonical(run.config), at))
+    return records
+
+
+def folders(root: Path) -> Iterator[tuple[RunFolder, dict[str, Any]]]:
+    """Every run in `root`, by name, and its config as it is stored."""
+    for name in names(root):
+        folder = RunFolder(root, name)
+        if (stored := read_json(folder.path / "config.json")) is not None:
+            yield folder, stored
+
+
+def _state(folder: RunFolder, config: dict[str, Any], at: float) -> Record:
+    record: Record = {"run": folder.run_id, "steps": config["steps"], "state": "missing", "step": 0}
+    found = set(names(folder.path))
+    if "summary.json" in found and (summary := folder.summary()) is not None:
+        told = {"step": summary["steps"], "loss": summary["validation_loss"], "tokens_per_s": summary["tokens_per_s"]}
+        return record | {"state": "finished"} | told
+    if not found:
+        return record
+    record |= {"state": "stopped"} | _saved(folder, at)
+    if "failure.json" in found and (failure := folder.failure()) is not None:
+        record |= {"state": "failed", "reason": failure["reason"].strip().splitlines()[-1]}
+    number = newest(folder) if "claims" in found else 0
+    if number and end_record(folder, number) is None and not is_dead(holder := claim_record(folder, number)):
+        beat = beat_record(folder, number)
+        if at - beat.get("time", at) <= holder["lease_s"]:
+            record |= {"state": "running", "worker": f"{holder['host'].split()[0]}:{holder['pid']}"}
+            record |= _progress(config, beat)
+    return record | ({"attempts": number} if number else {})
+
+
+def _saved(folder: RunFolder, at: float) -> Record:
+    """The newest checkpoint, and how many seconds ago it was written."""
+    home = folder.home
+    steps = saved_steps(home)
+    if not steps:
+        return {}
+    return {"step": max(steps), "checkpoint_age_s": round(at - modified(completed(home, max(steps))))}
+
+
+def _progress(config: dict[str, Any], beat: Record) -> Record:
+    """What the last beat of a worker tells."""
+    told = {key: beat[key] for key in ("stage", "step", "loss", "tokens_per_s") if key in beat}
+    if told.get("tokens_per_s"):
+        left = (config["steps"] - told["step"]) * config["batch"] * config["model"]["seq_len"]
+        told["seconds_left"] = round(left / told["tokens_per_s"])
+    return told
+
+
+def totals(records: list[Record]) -> Record:
+    """Runs in each state, the share of all steps that is done, and the speed of those running."""
+    counts = {state: sum(r["state"] == state for r in records) for state in STATES}
+    steps = sum(r["steps"] for r in records)
+    done = sum(min(r["step"], r["steps"]) for r in records) / max(steps, 1)
+    speed = sum(r.get("tokens_per_s", 0.0) for r in records if r["state"] == "running")
+    return {"runs": len(records), **counts, "share_of_steps": done, "tokens_per_s": speed}
+
+
+def status_json(runs: Iterable[PlannedRun] | None, root: Path, at: float) -> str:
+    """The records and the totals as JSON."""
+    records = states(runs, root, at)
+    return json.dumps({"runs": records, "totals": totals(records)}, indent=1)
+
+
+def status_text(runs: Iterable[PlannedRun] | None, root: Path, at: float) -> str:
+    """A line a run and a line of totals."""
+    records = states(runs, root, at)
+    found = totals(records)
+    counts = ", ".join(f"{found[state]} {state}" for state in STATES if found[state])
+    line = f"{len(records)} runs: {counts or f'none in {root}'}"
+    if found["share_of_steps"]:
+        line += f"; {100 * found['share_of_steps']:.0f} % of all steps"
+    if found["running"]:
+        line += f"; {found['tokens_per_s'] / 1000:.1f}k tokens/s"
+    return "\n".join([*map(_line, records), line])
+
+
+def watch(runs: Iterable[PlannedRun] | None, root: Path) -> None:
+    """Show the text on the screen, renewed every two seconds, until all are finished or the user interrupts."""
+    from rich.live import Live
+    from rich.text import Text
+
+    runs = None if runs is None else tuple(runs)
+    with Live(Text(status_text(runs, root, time.time())), auto_refresh=False, vertical_overflow="visible") as live:
+        while any(r["state"] != "finished" for r in states(runs, root, time.time())):
+            time.sleep(WATCH_SECONDS)
+            live.update(Text(status_text(runs, root, time.time())), refresh=True)
+
+
+def _line(record: Record) -> str:
+    words = [f"{record['run']:<40}", f"{record['state']:<8}", f"{record['step']}/{record['steps']}"]
+    if "loss" in record:
+        words.append(f"loss {record['loss']:.4f}  {record['tokens_per_s'] / 1000:.1f}k tokens/s")
+    elif "stage" in record:
+        words.append(record["stage"])
+    if "seconds_left" in record:
+        words.append(f"{_clock(record['seconds_left'])} left")
+    if "checkpoint_age_s" in record:
+        words.append(f"saved {_clock(record['checkpoint_age_s'])} ago")
+    return "  ".join([*words, record.get("worker", ""), record.get("reason", "")]).rstrip()
+
+
+def _clock(seconds: int) -> str:
+    hours, seconds = divmod(max(seconds, 0), 3600)
+    return f"{hours}:{seconds // 60:02d}:{seconds % 60:02d}"

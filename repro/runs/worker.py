@@ -1,0 +1,165 @@
+"""A worker process: takes runs as JSON lines on standard input, tells how they go on standard output.
+
+Started by `repro.runs.sweep`, pinned to its cores before JAX counts them. It claims each run it is given, and dies
+with its
+parent, at a step boundary and with the step saved.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from repro.cores import keep_to
+from repro.diloco.jax_settings import pin
+from repro.errors import EXIT_INTERRUPTED
+
+if TYPE_CHECKING:
+    from repro.runs.leases import Claim
+    from repro.spec.config import RunConfig
+
+
+def main() -> int:
+    """Serve runs until standard input closes; 42 when asked to stop."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cores", required=True)
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--root", required=True)
+    parser.add_argument("--lease", type=float, required=True)
+    args = parser.parse_args()
+    keep_to(int(core) for core in args.cores.split(","))
+    stop = Stop(with_parent=True)
+    _configure_jax(args.cache)
+    tell(ready=True)
+    for line in sys.stdin:
+        if not _serve(json.loads(line), args, stop):
+            return EXIT_INTERRUPTED
+    return 0
+
+
+def tell(**message: Any) -> None:
+    """One JSON line to the parent; a parent that is gone is no failure of the run, and `Stop` notices it."""
+    with contextlib.suppress(BrokenPipeError):
+        print(json.dumps(message), flush=True)
+
+
+class Stop:
+    """Set by the first SIGTERM or SIGINT, or `with_parent` by the parent's death; a second signal kills."""
+
+    def __init__(self, *, with_parent: bool = False) -> None:
+        self.asked = False
+        self._parent = os.getppid() if with_parent else None
+        self._numbers = [signal.SIGTERM, signal.SIGINT]
+        for number in self._numbers:
+            signal.signal(number, self._on_signal)
+
+    def leave(self, number: signal.Signals) -> None:
+        """Another handler was put in the place of this one, and stays when a signal comes."""
+        self._numbers.remove(number)
+
+    def _on_signal(self, *_: Any) -> None:
+        self.asked = True
+        for number in self._numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+    def __call__(self) -> bool:
+        return self.asked or self._parent not in (None, os.getppid())
+
+
+def _configure_jax(cache: Path) -> None:
+    pin()
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_compilation_cache_dir", str((cache / "xla").resolve()))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+def _serve(request: dict[str, Any], args: argparse.Namespace, stop: Stop) -> bool:
+    """Claim one run and do it; False when asked to stop."""
+    from repro.errors import UserError
+    from repro.files import place
+    from repro.runs.folder import open_folder
+    from repro.runs.leases import take
+    from repro.spec.config import RunConfig
+    from repro.spec.identity import from_json
+
+    config, run_id = from_json(RunConfig, request["config"]), request["run_id"]
+    try:
+        folder = open_folder(place(args.root), config)
+        claim = take(folder, request["over"], args.lease)
+    except (UserError, OSError) as error:
+        tell(failed=run_id, reason=str(error))
+        return True
+    if claim is None:
+        tell(busy=run_id)
+        return True
+    outcome = _ended(config, claim, request["retry"], args.cache, stop)
+    (kind,) = outcome.keys() & {"finished", "lost", "interrupted", "failed", "crashed"}
+    claim.release(kind)
+    tell(**outcome)
+    return kind != "interrupted"
+
+
+def _ended(config: "RunConfig", claim: "Claim", retry: bool, cache: Path, stop: Stop) -> dict[str, Any]:
+    """Do a claimed run; how it ended, as told to the parent."""
+    from repro.errors import Interrupted, UserError
+    from repro.runs.leases import ClaimLost
+
+    folder = claim.folder
+    try:
+        if folder.summary() is None:
+            if (failure := folder.failure()) is not None and not retry:
+                return {"crashed" if failure.get("crashed") else "failed": folder.run_id, "reason": failure["reason"]}
+            folder.forget_failure()
+            _attempt(config, claim, cache, stop)
+        return {"finished": folder.run_id}
+    except ClaimLost as message:
+        return {"lost": str(message)}
+    except Interrupted as message:
+        return {"interrupted": str(message)}
+    except Exception as error:
+        if claim.gone():  # whose folder may be deleted under it: the error is of no interest
+            return {"lost": f"{folder.run_id} was taken over by another worker."}
+        mendable = isinstance(error, (UserError, OSError))
+        reason = explain(error) if mendable else traceback.format_exc()
+        if not mendable:
+            print(reason, file=sys.stderr, flush=True)
+        record_failure(claim, reason, crashed=not mendable)
+        return {"failed" if mendable else "crashed": folder.run_id, "reason": reason.strip().splitlines()[-1]}
+
+
+def explain(error: Exception) -> str:
+    """One sentence on an error that the user can mend."""
+    return f"{error}: make room, or choose another root." if isinstance(error, OSError) else str(error)
+
+
+def record_failure(claim: "Claim", reason: str, *, crashed: bool) -> None:
+    """Keep why the run failed, where it can be written: on a full disk the reason is only told."""
+    from repro.errors import UserError
+
+    with contextlib.suppress(UserError):
+        claim.folder.write_failure(reason, crashed=crashed)
+
+
+def _attempt(config: "RunConfig", claim: "Claim", cache: Path, stop: Stop) -> None:
+    import jax
+
+    from repro.diloco.resources import local_resources
+    from repro.runs.attempt import attempt
+
+    def report(message: dict[str, Any]) -> None:
+        claim.note(message)
+        tell(**message)
+
+    resources = local_resources(config, jax.local_device_count())
+    attempt(config, resources, claim.folder, cache, report, stop, claim=claim)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""What an experiment is, and how it expands into runs. No JAX, no I/O.
+
+A module of `experiments/` holds one EXPERIMENT: rows at paper scale, each a full config. `expand` moves
+them to a scale, adds seeds and gives every run its id. Rows that share a config share the run.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from repro.errors import UserError
+from repro.spec.config import RunConfig
+from repro.spec.identity import run_id
+from repro.spec.scales import at_scale
+from repro.words import counted
+
+MOST_SEEDS = 1000  # more is a slip of the hand, and would be planned for minutes
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table: the paper's labels (a size among them, or not) and its run at paper scale.
+
+    `rates` sets the inner learning rate at a scale, for the experiment that finds the scale's own. `ours` marks a
+    point that the paper's text doesn't name, `parameters` which of the run's parameters are evaluated (Table 3).
+    """
+
+    labels: tuple[str, ...]
+    config: RunConfig
+    rates: Mapping[str, float] = field(default_factory=dict)
+    x: float | None = None  # where it stands on the axis of its figure
+    ours: bool = False
+    parameters: str = "outer"
+
+
+@dataclass(frozen=True)
+class MiniClaim:
+    """A statement of the paper that mini runs can speak to: an ordering or a parity, never a value.
+
+    kind: "order" (the loss of `low` is at most that of `high`), "parity" (they differ by at most
+    `tolerance`), or "falls" (the loss of `low` falls from each size to the next).
+    """
+
+    name: str
+    text: str
+    kind: str
+    low: str  # method label
+    high: str = ""
+    tolerance: float = 0.0
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure as data."""
+
+    name: str  # of the module
+    title: str
+    place: str  # where in the paper
+    rows: tuple[Row, ...]
+    claims: tuple[MiniClaim, ...] = ()
+    derived: bool = False  # nothing is trained for it
+    axis: str = ""  # what x is, in a figure
+    notes: tuple[str, ...] = ()  # choices of this spec, shown with the assumptions
+    mini_model: str = ""  # whose miniature stands in for the one size of an ablation; "" goes by the ladder
+    scored: bool = False  # its table or figure has downstream scores
+    syncs: bool = False  # drawn from the runs' logs of outer gradients
+    printed: str = ""  # the item of data/papers/2501.18512 with its cells, where that isn't its own name
+    min_rounds: int = 0  # a miniature with fewer rounds of H steps is left out, and the plan says so
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of an expanded experiment."""
+
+    labels: tuple[str, ...]  # as shown at this scale
+    paper_row: str  # the row's key in data/papers/2501.18512
+    config: RunConfig
+    run_id: str
+    x: float | None = None
+    ours: bool = False
+    parameters: str = "outer"
+
+    @property
+    def row(self) -> str:
+        """The row's key at this scale."""
+        return " | ".join(self.labels)
+
+
+def expand(experiment: Experiment, scale: str, seeds: int = 1) -> tuple[PlannedRun, ...]:
+    """All runs of an experiment at a scale, seed by seed; rows with no counterpart at the scale are left out."""
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise UserError(f"seeds={seeds}: choose 1 to {MOST_SEEDS:,}.")
+    found = [(row, config) for row in experiment.rows if (config := _at_scale(experiment, row, scale)) is not None]
+    return tuple(
+        _planned(row, dataclasses.replace(config, seed=seed))
+        for seed in range(seeds)
+        for row, config in found
+        if not _too_short(experiment, config)
+    )
+
+
+def left_out(experiment: Experiment, scale: str) -> tuple[tuple[str, str], ...]:
+    """(the paper's row, why) for each row without a run at this scale."""
+    found = []
+    for row in experiment.rows:
+        config, name = _at_scale(experiment, row, scale), " | ".join(row.labels)
+        if config is None:
+            found.append((name, f"no counterpart at scale {scale}"))
+        elif config.sync is not None and _too_short(experiment, config):
+            many = counted(rounds(config), "round")
+            found.append((name, f"{many} of H = {config.sync.every} in {config.steps:,} steps"))
+    return tuple(found)
+
+
+def _at_scale(experiment: Experiment, row: Row, scale: str) -> RunConfig | None:
+    config = at_scale(row.config, scale, experiment.mini_model)
+    if config is not None and scale in row.rates:
+        config = vary(config, inner__learning_rate=row.rates[scale])
+    return config
+
+
+def _too_short(experiment: Experiment, config: RunConfig) -> bool:
+    return config.scale == "mini" and config.sync is not None and rounds(config) < experiment.min_rounds
+
+
+def rounds(config: RunConfig) -> int:
+    """How often a fragment is sent in a whole run; 0 for data-parallel."""
+    return config.steps // config.sync.every if config.sync else 0
+
+
+def _planned(row: Row, config: RunConfig) -> PlannedRun:
+    paper_size, size = row.config.model.size, config.model.size
+    labels = tuple(size if label == paper_size else label for label in row.labels)
+    return PlannedRun(labels, " | ".join(row.labels), config, run_id(config), row.x, row.ours, row.parameters)
+
+
+def unique(runs: Iterable[PlannedRun]) -> tuple[PlannedRun, ...]:
+    """Each run once, in order: what is shared by two rows is run once."""
+    return tuple({run.run_id: run for run in runs}.values())
+
+
+def vary(config: Any, **changes: Any) -> Any:
+    """`dataclasses.replace` through dotted names written with two underscores: vary(c, sync__every=30).
+
+    UserError on a field that doesn't exist, with the ones that do.
+    """
+    for name, value in changes.items():
+        head, _, rest = name.partition("__")
+        known = [f.name for f in dataclasses.fields(config)]
+        if head not in known:
+            raise UserError(f"{type(config).__name__} has no field {head!r}: it has {', '.join(known)}.")
+        if rest:
+            value = vary(getattr(config, head), **{rest: value})
+        config = dataclasses.replace(config, **{head: value})
+    return config
+
+
+def grid(config: Any, **axes: Iterable[Any]) -> Iterator[Any]:
+    """Every combination of the axes' values over `config`, the last axis fastest."""
+    for values in itertools.product(*axes.values()):
+        yield vary(config, **dict(zip(axes, values, strict=True)))

@@ -1,0 +1,134 @@
+"""From a config to its id: a readable slug and eight hex digits of a hash of everything in the config.
+
+The canonical form is JSON with sorted keys. It raises on any type it doesn't know, since a silent
+`repr` would give one config two ids on two machines. Fields made by `config.later` are left out while
+they hold their neutral value, so that a new knob doesn't rename every earlier run.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+from typing import Any, get_args, get_origin, get_type_hints
+
+from repro.errors import UserError
+from repro.spec.config import RunConfig
+
+MAX_ID = 40
+
+
+def canonical(value: Any) -> Any:
+    """`value` as plain JSON types; TypeError on anything but configs, tuples, str, int, bool, None, finite float.
+
+    An int in a field of floats becomes a float: 1 and 1.0 are one run.
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, tuple):
+        return [canonical(item) for item in value]
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        raise TypeError(f"{type(value).__name__} {value!r} has no canonical form: a config holds plain values only")
+    found = {}
+    for name, is_float, neutral in _fields(type(value)):
+        item = getattr(value, name)
+        if neutral and item == neutral[0]:
+            continue
+        found[name] = float(item) if is_float and type(item) is int else canonical(item)
+    return found
+
+
+@functools.cache
+def _fields(kind: type) -> tuple[tuple[str, bool, tuple[Any, ...]], ...]:
+    """(name, whether its type is float, the value with which it is left out, if any) of each field of a dataclass."""
+    hints = _hints(kind)
+    return tuple(
+        (f.name, hints[f.name] is float, (f.default,) if f.metadata.get("neutral") else ())
+        for f in dataclasses.fields(kind)
+    )
+
+
+def config_text(config: RunConfig) -> str:
+    """The canonical JSON of a config, one line; the id is a hash of exactly these bytes."""
+    return json.dumps(canonical(config), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def run_id(config: RunConfig) -> str:
+    """`<slug>-<8 hex>`, at most 40 characters of [a-z0-9-]."""
+    digest = hashlib.sha256(config_text(config).encode()).hexdigest()[:8]
+    return f"{slug(config)[: MAX_ID - 9].rstrip('-')}-{digest}"
+
+
+def slug(config: RunConfig) -> str:
+    """What a person wants to see first: scale, size, method, H, M where unusual, seed."""
+    parts = [] if config.scale == "paper" else [config.scale]
+    parts += [config.model.size.lower().replace(".", ""), method_slug(config)]
+    if config.sync is not None and config.replicas != 2:
+        parts.append(f"m{config.replicas}")
+    return "-".join([*parts, f"s{config.seed}"])
+
+
+def method_slug(config: RunConfig) -> str:
+    """`dp`, `diloco-h30`, `stream-h100-e3m0`, ..."""
+    if config.sync is None:
+        return "dp"
+    if config.sync.fragments.pattern == "whole":
+        return f"diloco-h{config.sync.every}"
+    name = "fedpart" if config.sync.frozen else "stream"
+    return f"{name}-h{config.sync.every}-{config.sync.codec.format.replace('_', '')}"
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    """The types of a dataclass's fields: looking them up costs more than all else in reading stored configs."""
+    return get_type_hints(kind)
+
+
+def from_json(kind: type, data: Any, where: str = "config") -> Any:
+    """Rebuild a config of dataclass `kind` from its canonical JSON; UserError on unknown or missing fields."""
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    if not isinstance(data, dict):
+        raise UserError(f"{where}={data!r} is not an object: give its fields, {', '.join(fields)}.")
+    unknown = sorted(set(data) - set(fields))
+    if unknown:
+        raise UserError(f"{where} has no field {unknown[0]!r}: known fields are {', '.join(fields)}.")
+    hints = _hints(kind)
+    values = {name: _value(hints[name], item, f"{where}.{name}") for name, item in data.items()}
+    missing = [n for n, f in fields.items() if n not in values and f.default is dataclasses.MISSING]
+    if missing:
+        raise UserError(f"{where} lacks the field {missing[0]!r}: give it a value.")
+    return kind(**values)
+
+
+def _value(hint: Any, item: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        return from_json(hint, item, where)  # type: ignore[arg-type]
+    if isinstance(item, list) and get_origin(hint) is tuple:
+        return tuple(_value(get_args(hint)[0], x, where) for x in item)
+    inner = [a for a in get_args(hint) if dataclasses.is_dataclass(a)]
+    if inner and item is not None:
+        return from_json(inner[0], item, where)  # type: ignore[arg-type]
+    if isinstance(item, list):
+        return tuple(item)
+    wanted = {int: int, float: (int, float), str: str, bool: bool}.get(hint)
+    if wanted is not None and (not isinstance(item, wanted) or (isinstance(item, bool) and hint is not bool)):
+        raise UserError(f"{where}={item!r} is not a {hint.__name__}: give it a value of that type.")
+    return item
+
+
+def differences(one: RunConfig, two: RunConfig) -> list[tuple[str, Any, Any]]:
+    """The dotted fields in which two configs differ, with both values: why their ids differ."""
+    left, right = _flat(canonical(one)), _flat(canonical(two))
+    names = sorted(set(left) | set(right))
+    absent = "(absent)"
+    return [
+        (n, left.get(n, absent), right.get(n, absent)) for n in names if left.get(n, absent) != right.get(n, absent)
+    ]
+
+
+def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(tree, dict):
+        return {prefix: tree}
+    return {k: v for name, sub in tree.items() for k, v in _flat(sub, f"{prefix}.{name}".lstrip(".")).items()}

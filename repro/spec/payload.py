@@ -1,0 +1,122 @@
+"""How many bytes a fragment takes on the wire: the one rule that trainer, plan and accounts all read.
+
+A row is one vector along a leaf's last axis, which is never sharded. Each row is encoded on its own, as
+
+    [ keep mask: 1 bit a column ] [ codes of the kept values ] [ one-byte scale of each block of values ]
+
+where the mask travels only for topk and ties (random masks are drawn again by the receiver), the bit
+fields are packed little end first and filled up to a whole byte, and the scales exist only for formats
+that carry one. No JAX here: `repro.diloco.compress` produces exactly these sizes, and a test holds it to them.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from repro.errors import UserError
+from repro.spec.config import CodecConfig
+
+
+@dataclass(frozen=True)
+class Format:
+    """Width of one code in bits, and whether blocks of codes carry a one-byte power-of-two scale."""
+
+    bits: int
+    scaled: bool
+
+
+FORMATS: dict[str, Format] = {
+    "float32": Format(32, scaled=False),
+    "bfloat16": Format(16, scaled=False),
+    "float8_e4m3": Format(8, scaled=True),
+    "float8_e5m2": Format(8, scaled=True),
+    "int8": Format(8, scaled=True),
+    "e3m0": Format(4, scaled=True),  # the paper's four bits: sign and 3 exponent bits (2.4)
+    "e2m1": Format(4, scaled=True),
+    "int4": Format(4, scaled=True),
+    "e2m0": Format(3, scaled=True),  # sign and 2 exponent bits
+    "e1m0": Format(2, scaled=True),  # sign and 1 exponent bit: −S, 0 or S
+    "sign": Format(1, scaled=True),
+}
+RANDOM_DROPS = ("feddropout", "dare")  # masks drawn from a key that both ends know
+MASKED_DROPS = ("topk", "ties")  # masks depend on the values, so they travel
+DROPS = ("none", *RANDOM_DROPS, *MASKED_DROPS)
+SIGN_BLOCK_MAX = 65_536  # a block's sum of 16-bit magnitudes must fit 32 bits (repro.diloco.compress)
+
+
+def check_codec(codec: CodecConfig) -> None:
+    """Raise UserError for an unknown format, scale or drop, or a combination that has no meaning."""
+    if codec.format not in FORMATS:
+        raise UserError(f"codec format={codec.format!r}: choose one of {', '.join(FORMATS)}.")
+    if codec.drop not in DROPS:
+        raise UserError(f"codec drop={codec.drop!r}: choose one of {', '.join(DROPS)}.")
+    name, colon, size = codec.scale.partition(":")
+    known = codec.scale in ("row", "tensor") or (name == "block" and colon and size.isdecimal() and int(size))
+    if not known:
+        raise UserError(f"codec scale={codec.scale!r}: choose row, tensor or block:N with N >= 1.")
+    if codec.format == "sign" and codec.scale == "tensor":
+        raise UserError(
+            "codec format='sign' with scale='tensor': the mean over a sharded tensor depends on the order of "
+            "its sum, so choose scale='row' or 'block:N'."
+        )
+
+
+def kept(codec: CodecConfig, columns: int) -> int:
+    """Values sent of a row of `columns`: round(keep · columns), half up, and at least one."""
+    if codec.drop == "none":
+        return columns
+    return max(1, int(codec.keep * columns + 0.5))
+
+
+def block_columns(codec: CodecConfig, columns: int) -> int:
+    """Values that share one scale byte, in a row of `columns` values: all of them unless scale is block:N."""
+    if codec.scale.startswith("block:"):
+        return min(int(codec.scale.removeprefix("block:")), columns)
+    return columns
+
+
+def mask_bytes(codec: CodecConfig, columns: int) -> int:
+    """Bytes of the keep mask at the head of a row; 0 where no mask travels."""
+    return packed_bytes(columns, 1) if codec.drop in MASKED_DROPS else 0
+
+
+def packed_bytes(count: int, bits: int) -> int:
+    """Bytes of `count` codes of `bits` bits, packed without gaps and filled up to a whole byte."""
+    return -(-count * bits // 8)
+
+
+def row_bytes(codec: CodecConfig, columns: int) -> int:
+    """Bytes of one encoded row: keep mask, codes and scales.
+
+    With scale="tensor" each row repeats its tensor's scale byte, so that rows decode on their own
+    wherever they are sharded to; that byte is sent, so it is counted.
+    """
+    check_codec(codec)
+    if columns < 1:
+        raise ValueError(f"a row needs at least one column, not {columns}")
+    form = FORMATS[codec.format]
+    values = kept(codec, columns)
+    block = block_columns(codec, values)
+    if codec.format == "sign" and block > SIGN_BLOCK_MAX:
+        raise UserError(
+            f"codec format='sign' with {block} values a scale: at most {SIGN_BLOCK_MAX} are possible, so "
+            "choose scale='block:N' with a smaller N."
+        )
+    scales = -(-values // block) if form.scaled else 0
+    return mask_bytes(codec, columns) + packed_bytes(values, form.bits) + scales
+
+
+def leaf_bytes(codec: CodecConfig, shape: tuple[int, ...]) -> int:
+    """Bytes of one leaf: all axes but the last are rows (a vector is one row)."""
+    if not shape:
+        raise ValueError("a leaf needs at least one axis")
+    return prod(shape[:-1]) * row_bytes(codec, shape[-1])
+
+
+def fragment_bytes(codec: CodecConfig, shapes: Mapping[str, tuple[int, ...]] | Iterable[tuple[int, ...]]) -> int:
+    """Bytes of one send of a fragment by one replica: the sum over its leaves."""
+    leaves = shapes.values() if isinstance(shapes, Mapping) else shapes
+    return sum(leaf_bytes(codec, tuple(shape)) for shape in leaves)
+
+
+DATA_PARALLEL_CODEC = CodecConfig("bfloat16")

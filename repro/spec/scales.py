@@ -1,0 +1,128 @@
+"""One spec, three scales: a pure function from a config at paper scale to its miniature.
+
+`mini` is the whole paper on two cores: the same methods and code path, real English text, models of a
+hundred thousand parameters with 20 tokens a parameter. `smoke` runs in seconds and says nothing about
+learning. The replicas, H, τ, α, codec and outer optimiser are the paper's at every scale; what shrinks
+is the model, the batch, the number of steps and the layers a fragment (so that there are several).
+"""
+
+import dataclasses
+import math
+
+from repro.errors import UserError
+from repro.spec.config import SCALES, InnerConfig, ModelConfig, RunConfig, SyncConfig, ValidationConfig
+
+TOKENS_PER_PARAMETER = 20
+
+# mini size -> layers, FFN width, heads
+MINI_MODELS = {
+    "45k": (3, 96, 2),
+    "70k": (3, 128, 2),
+    "118k": (4, 160, 2),
+    "66k": (6, 96, 2),  # for what depends on the fragments: as many layer fragments as the paper's 500M has
+}
+MINI_LADDER = {"35M": "45k", "100M": "70k", "200M": "118k"}  # Table 5's first sizes
+SMOKE_LAYERS = {"45k": 2, "70k": 3, "118k": 4, "66k": 3}
+PAPER_FRAGMENT = 3  # layers a fragment, which becomes one in miniature
+MINI_VOCAB, MINI_SEQ, MINI_BATCH = 1_024, 128, 8
+# Peak rates chosen by experiments/streaming/tuning.py (results in data/results/mini.json, which a test compares).
+MINI_LEARNING_RATE = {"data-parallel": 2.0**-5, "diloco": 2.0**-6, "streaming": 2.0**-6}
+
+
+BATCH_TOKENS = {"c4": 2**18, "dolma": 2**20}  # of two replicas at paper scale: a miniature keeps multiples of it
+
+
+def at_scale(config: RunConfig, scale: str, mini_model: str = "") -> RunConfig | None:
+    """`config` (at paper scale) at `scale`; None where the miniature has no such size or fragment.
+
+    `mini_model` names the miniature instead of the ladder. UserError on a bad scale.
+    """
+    if scale not in SCALES:
+        raise UserError(f"scale={scale!r}: choose one of {', '.join(SCALES)}.")
+    if scale == "paper":
+        return config
+    size = mini_model or MINI_LADDER.get(config.model.size)
+    if size is None or (config.sync and not _has_mini_fragments(config.sync)):
+        return None
+    mini = _mini(config, size)
+    return mini if scale == "mini" else _smoke(mini)
+
+
+def _mini(config: RunConfig, size: str) -> RunConfig:
+    layers, ffn_width, heads = MINI_MODELS[size]
+    model = ModelConfig(size, layers, ffn_width, heads, MINI_VOCAB, MINI_SEQ, compute_dtype="float32")
+    budget = config.tokens / config.model.params_by_rule  # 20 in the main runs, more when overtrained
+    batch = MINI_BATCH * config.batch * config.model.seq_len // BATCH_TOKENS[config.corpus]
+    steps = round(budget * model.params_by_rule / (batch * MINI_SEQ))
+    return dataclasses.replace(
+        config,
+        scale="mini",
+        model=model,
+        inner=_mini_inner(config, steps),
+        sync=_mini_sync(config.sync, layers),
+        corpus="mini",
+        batch=batch,
+        steps=steps,
+        validation=ValidationConfig(math.ceil(steps / 5), 512),
+    )
+
+
+def method_family(config: RunConfig) -> str:
+    """Which tuned learning rate a run takes."""
+    if config.sync is None:
+        return "data-parallel"
+    return "diloco" if config.sync.fragments.pattern == "whole" else "streaming"
+
+
+def _mini_inner(config: RunConfig, steps: int) -> InnerConfig:
+    return dataclasses.replace(
+        config.inner,
+        learning_rate=MINI_LEARNING_RATE[method_family(config)],
+        warmup_steps=steps // 10,
+        weight_decay=1 / steps,
+    )
+
+
+def _has_mini_fragments(sync: SyncConfig) -> bool:
+    return sync.fragments.pattern == "whole" or sync.fragments.layers % PAPER_FRAGMENT == 0
+
+
+def _mini_sync(sync: SyncConfig | None, layers: int) -> SyncConfig | None:
+    """A third of the paper's layers a fragment: its default of 3 becomes 1."""
+    if sync is None or sync.fragments.pattern == "whole":
+        return sync
+    size = sync.fragments.layers // PAPER_FRAGMENT
+    # One layer a fragment, or all: both patterns cut the same, so that they are one run.
+    pattern = "strided" if size == 1 or size >= layers else sync.fragments.pattern
+    return dataclasses.replace(sync, fragments=dataclasses.replace(sync.fragments, pattern=pattern, layers=size))
+
+
+def _smoke(mini: RunConfig) -> RunConfig:
+    """Seconds on one core: 24 steps at the usual batch, H of 6 or 12 and a τ below it."""
+    layers = SMOKE_LAYERS[mini.model.size]
+    model = ModelConfig(f"{2 + layers}k", layers, 64, 1, 256, 16, compute_dtype="float32")
+    steps = 24 * MINI_BATCH // mini.batch
+    return dataclasses.replace(
+        mini,
+        scale="smoke",
+        model=model,
+        inner=dataclasses.replace(mini.inner, warmup_steps=2, weight_decay=1 / steps),
+        sync=_smoke_sync(mini.sync, layers),
+        corpus="smoke",
+        steps=steps,
+        validation=ValidationConfig(12, 32),
+    )
+
+
+def _smoke_sync(sync: SyncConfig | None, layers: int) -> SyncConfig | None:
+    """H shrinks with the run; a τ that no longer fits below it shrinks too, and a grid of outer settings to two."""
+    if sync is None:
+        return None
+    every, rate, momentum = min(6, sync.every), sync.outer.learning_rate, sync.outer.momentum
+    return dataclasses.replace(
+        sync,
+        outer=dataclasses.replace(sync.outer, learning_rate=max(0.4, rate), momentum=momentum and max(0.9, momentum)),
+        every=every if sync.every <= 30 else 2 * every,
+        delays=tuple(min(d, every - 1) for d in sync.delays),
+        fragments=dataclasses.replace(sync.fragments, layers=min(sync.fragments.layers, layers)),
+    )

@@ -1,0 +1,1 @@
+"""One run, step after step: its state, the loop, exact resume."""

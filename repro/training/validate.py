@@ -1,0 +1,74 @@
+"""Validation loss on held-out windows, in nats per token."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from repro.corpus.tokens import TokenSet
+from repro.diloco import model as lm
+from repro.diloco.mesh import DATA, FSDP, REPLICA
+from repro.training.processes import on_host, placed
+from repro.training.state import Layout, TrainState, evaluated_parameters
+
+CHUNK = 32  # windows a device at a time
+PROGRAMS_KEPT = 16  # of one process
+
+
+class Validator:
+    """The compiled loss of one layout on a fixed set of windows."""
+
+    def __init__(self, layout: Layout, tokens: TokenSet) -> None:
+        config = layout.config
+        self._layout = layout
+        self._windows = tokens.windows(config.model.seq_len, 0, config.validation.sequences)
+        self._text = tokens
+
+    def losses(self, state: TrainState, which: str = "outer") -> float:
+        """Mean negative log-likelihood of `which` parameters: outer, first or average.
+
+        Windows are scored in chunks of one shape and their sums added in float64, in order, so that the
+        result hardly depends on the layout.
+        """
+        chunk = CHUNK * self._layout.resources.devices
+        params = _parameters(self._layout.shared(cut=True), which)(state.params, state.outer)
+        score = _score(self._layout.shared())
+        total = 0.0
+        for first in range(0, len(self._windows), chunk):
+            rows = self._windows[first : first + chunk]
+            padded = np.zeros((chunk, rows.shape[1]), np.int32)
+            padded[: len(rows)] = rows
+            windows = placed(padded.shape, _rows(self._layout), padded.__getitem__)
+            sums = on_host(score(params, windows)).astype(np.float64)
+            total += float(sums[: len(rows)].sum())
+        return -total / (len(self._windows) * self._layout.config.model.seq_len)
+
+    def bits_per_byte(self, loss: float) -> float:
+        """A loss in nats per token of the held-out text, per byte of that text."""
+        return self._text.bits_per_byte(loss)
+
+
+def _rows(layout: Layout) -> NamedSharding:
+    return NamedSharding(layout.mesh, PartitionSpec((REPLICA, DATA, *FSDP)))
+
+
+@lru_cache(maxsize=PROGRAMS_KEPT)
+def _parameters(layout: Layout, which: str) -> Callable[[Any, Any], Any]:
+    def gather(params: Any, outer: Any) -> Any:
+        return evaluated_parameters(layout, TrainState(0, params, None, outer), which)
+
+    return jax.jit(gather)
+
+
+@lru_cache(maxsize=PROGRAMS_KEPT)
+def _score(layout: Layout) -> Callable[[Any, jax.Array], jax.Array]:
+    model, unroll = layout.config.model, layout.resources.unroll
+
+    def score(params: Any, windows: jax.Array) -> jax.Array:
+        return jnp.sum(lm.token_log_likelihoods(params, windows, model, unroll=unroll), axis=1)
+
+    return jax.jit(score, out_shardings=_rows(layout))

@@ -1,0 +1,156 @@
+"""Scores over seeds, paired differences, and what a table says of them."""
+
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fabricated import finish_all, planned, summary
+
+from analysis.paper import published
+from analysis.render import WIDTH, text
+from analysis.tables.rows import Row
+from analysis.tables.score_views import judged
+from analysis.tables.scores import Score, difference, gather
+from analysis.tables.tables import Table, table5
+from analysis.tables.views import COLUMNS, csv_rows, document
+from experiments.streaming.base import DP
+from experiments.streaming.table5 import EXPERIMENT, STREAM_30
+from repro.errors import UserError
+from repro.evaluation.tasks import TASKS, choose, result_path, standard_error
+from repro.files import write_json
+from repro.results.read import Result, collect
+from repro.runs.folder import RunFolder
+from repro.spec.config import RunConfig
+from repro.spec.experiment import PlannedRun
+
+
+def evaluation(run_id: str, right: dict[str, list[bool]], of: int | None = None, **facts: Any) -> dict[str, Any]:
+    """A result of `repro.evaluation.evaluate` with one score, of HellaSwag."""
+    count = len(right["acc"])
+    score = {"task": "hellaswag", "column": "HellaSwag", "split": "validation", "prompt": "hellaswag 1.0"}
+    score |= {"questions": count, "of": count if of is None else of, "limit": None, "seed": None}
+    score |= {"questions_digest": "0", "right": {m: np.packbits(r).tobytes().hex() for m, r in right.items()}}
+    score |= {m: sum(r) / count for m, r in right.items()} | facts
+    return {"run_id": run_id, "parameters": "outer", "scores": [score]}
+
+
+def answers(*right: int) -> dict[str, list[bool]]:
+    """acc from the digits, acc_norm all wrong."""
+    return {"acc": [bool(r) for r in right], "acc_norm": [False] * len(right)}
+
+
+def score(*evaluations: dict[str, Any], metric: str = "acc") -> Score:
+    found = gather(evaluations, "HellaSwag", metric)
+    assert found is not None
+    return found
+
+
+def test_one_seed_has_the_standard_error_of_its_questions():
+    one = score(evaluation("r", answers(1, 1, 0, 1, 0, 0, 1, 0, 1, 1)))
+    assert one.mean == 0.6 and one.spread is None
+    assert one.standard_error == pytest.approx(standard_error(0.6, 10))
+    assert score(evaluation("r", answers(1)), metric="acc_norm").mean == 0
+    assert gather([evaluation("r", answers(1))], "Piqa", "acc") is None
+
+
+def test_seeds_average_but_do_not_draw_more_questions():
+    """Equal answers of three seeds say no more about other questions than those of one."""
+    same = [evaluation(f"r{seed}", answers(1, 0, 1, 1)) for seed in range(3)]
+    assert score(*same).standard_error == pytest.approx(score(same[0]).standard_error)
+    unlike = score(evaluation("a", answers(1, 0, 1, 1)), evaluation("b", answers(0, 0, 1, 1)))
+    assert unlike.answers == (0.5, 0.0, 1.0, 1.0) and unlike.mean == 0.625
+    assert unlike.spread == pytest.approx(statistics.stdev([0.75, 0.5]))
+
+
+def test_unlike_scores_are_never_put_together():
+    one = evaluation("one", answers(1, 0))
+    for facts in ({"questions_digest": "1"}, {"split": "test"}, {"limit": 2}, {"prompt": "hellaswag 2.0"}, {"of": 9}):
+        with pytest.raises(UserError, match="asked in different ways of one, two"):
+            score(one, evaluation("two", answers(1, 0), **facts))
+        with pytest.raises(ValueError, match="not to be compared"):
+            difference(score(one), score(evaluation("two", answers(1, 0), **facts)))
+    with pytest.raises(UserError, match="different ways"):
+        score(one, evaluation("two", answers(1, 0)) | {"parameters": "first"})
+    with pytest.raises(ValueError, match=r"acc on .* compared with acc_norm"):
+        difference(score(one), score(one, metric="acc_norm"))
+
+
+def test_a_difference_is_paired_over_questions():
+    """Both get half right; on the same questions nothing differs, on others the error is that of the pairs."""
+    one, other = answers(1, 1, 0, 0), answers(0, 0, 1, 1)
+    same = difference(score(evaluation("a", one)), score(evaluation("b", one)))
+    assert (same.mean, same.standard_error, same.inside) == (0, 0, True)
+    swapped = difference(score(evaluation("a", one)), score(evaluation("b", other)))
+    assert swapped.mean == 0 and swapped.standard_error == pytest.approx(math.sqrt(4 / 3 / 4))
+    ahead = difference(score(evaluation("a", answers(*[1] * 9, 0))), score(evaluation("b", answers(*[0] * 10))))
+    assert ahead.mean == pytest.approx(0.9) and ahead.standard_error == pytest.approx(0.1) and not ahead.inside
+
+
+def keep(run: PlannedRun, root: Path, shares: dict[str, float]) -> None:
+    """Leave an evaluation with these shares right, acc a fifth below them, of whatever the scale asks."""
+    config: RunConfig = run.config
+    spec = choose(config)
+    result: dict[str, Any] = {"run_id": run.run_id, "step": config.steps, "parameters": spec.parameters, "scores": []}
+    for asked in spec.asked:
+        task = TASKS[asked.task]
+        share = shares[task.column]
+        wanted = {"acc": 0.8 * share, "acc_norm": share}
+        right = {m: [i < s * asked.count for i in range(asked.count)] for m, s in wanted.items()}
+        facts = {"task": task.name, "column": task.column, "split": task.split, "seed": None}
+        (kept,) = evaluation(run.run_id, right, of=task.questions, **facts)["scores"]
+        result["scores"].append(kept)
+    write_json(result_path(RunFolder(root, run.run_id), spec.id(config.steps)), result)
+
+
+def tabled(root: Path, scale: str, shares: dict[str, float], seeds: int = 1) -> Table:
+    runs = finish_all(root, scale, seeds)
+    for run in runs:
+        ahead = 0.2 if run.paper_row.endswith(STREAM_30) else 0.0
+        keep(run, root, {column: share + ahead for column, share in shares.items()})
+    return table5(collect(runs, root), published.load("table5"), EXPERIMENT)
+
+
+SHARES = {"HellaSwag": 0.2462, "Piqa": 0.5789, "Arc Easy": 0.2965}
+
+
+def line(table: Table, row: str, column: str) -> dict[str, str]:
+    rows = [dict(zip(COLUMNS, cells, strict=True)) for cells in csv_rows(table)]
+    return next(found for found in rows if (found["row"], found["column"]) == (row, column))
+
+
+def test_a_miniature_shows_metric_part_and_error_and_is_held_against_nothing(tmp_path: Path):
+    table = tabled(tmp_path, "mini", SHARES, seeds=2)
+    size = table.rows[0].point
+    found = line(table, f"{size} | {DP}", "HellaSwag")
+    assert (found["ours"], found["n"], found["tolerance"], found["spread"]) == ("24.7", "2", "", "0")
+    assert found["verdict"] == (
+        "mini: no paper verdict (acc_norm, 1,000 of 10,042 validation questions, standard error 1.4)"
+    )
+    shown = text(document(table, terminal=True))
+    assert max(map(len, shown.splitlines())) <= WIDTH
+    shown = " ".join(shown.split())
+    assert "not compared with the paper's" in shown and "1,000 of 10,042 validation questions" in shown
+    assert "acc, in percent" not in shown and "acc_norm, in percent" in shown
+    whole = text(document(table))
+    assert "(mini): acc, in percent" in whole and "+20.0 ± 1.3 beyond" in whole and "+0.0 ± 0.0 inside" in whole
+
+
+def test_whole_sets_at_paper_scale_are_judged_both_ways(tmp_path: Path):
+    table = tabled(tmp_path, "paper", SHARES)
+    assert line(table, f"35M | {DP}", "HellaSwag")["verdict"].startswith("reproduced (acc_norm, 10,042 validation")
+    assert line(table, f"35M | {DP}", "Arc Easy")["verdict"].startswith("reproduced (acc_norm, 570 validation")
+    assert line(table, f"35M | {STREAM_30}", "HellaSwag")["verdict"].startswith("deviates better")
+    assert line(table, f"1B | {DP}", "Piqa")["verdict"].startswith("deviates worse")
+    expected = 100 * 2 * math.sqrt(2) * math.sqrt(0.2462 * 0.7538 / 10_041)
+    assert float(line(table, f"35M | {DP}", "HellaSwag")["tolerance"]) == pytest.approx(expected, rel=1e-3)
+
+
+def test_what_is_partly_asked_gets_no_verdict_at_paper_scale():
+    run = planned("paper")[0]
+    result = Result(run, summary(3.5), evaluation=evaluation(run.run_id, answers(1, 0), of=9))
+    printed = {c.column: c for c in published.load("table5") if c.row == run.paper_row}
+    row = Row(run.labels, run.paper_row, (result,), printed)
+    assert judged(row, "HellaSwag") == "partial: no verdict" and judged(row, "Piqa") == "not evaluated"

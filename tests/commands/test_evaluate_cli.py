@@ -1,0 +1,64 @@
+"""The commands around evaluation: one sentence on bad input, and nothing heavy where all is done."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fabricated import finish, planned
+from test_scores import SHARES, keep
+
+from repro.commands.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["evaluate", "tabel5"], "no run 'tabel5'"),
+        (["evaluate", "table5", "--scale", "huge"], "scale='huge'"),
+        (["evaluate", "RUN", "--tasks", "boolq"], "task 'boolq' is unknown"),
+        (["evaluate", "RUN", "--limit", "0"], "limit=0"),
+        (["evaluate", "RUN", "--batch", "0"], "batch=0"),
+        (["evaluate", "RUN", "--workers", "99"], "workers=99"),
+        (["evaluate", "UNFINISHED"], "not finished: give one of its checkpoints with --step"),
+        (["export", "nothing"], "no run 'nothing'"),
+        (["lm-eval", "nothing", "--tasks", "piqa"], "no run 'nothing'"),
+    ],
+)
+def test_bad_input_is_one_sentence(words, said, capsys, tmp_path):
+    runs = planned()
+    folder, unfinished = finish(runs[0], tmp_path), finish(runs[1], tmp_path)
+    (unfinished.path / "summary.json").unlink()
+    names = {"RUN": folder.run_id, "UNFINISHED": unfinished.run_id}
+    words = [names.get(word, word) for word in words]
+    assert main([words[0], "--root", str(tmp_path), "--cache", str(tmp_path / "cache"), *words[1:]]) == 2
+    out, err = capsys.readouterr()
+    assert said in err and err.count("\n") == 1 and not out
+
+
+def test_where_all_is_done_nothing_heavy_is_imported(tmp_path):
+    for run in planned():
+        finish(run, tmp_path)
+        keep(run, tmp_path, SHARES)
+    code = (
+        "import json, sys; from repro.commands.cli import main\n"
+        f"code = main(['evaluate', 'table5', '--root', {str(tmp_path)!r}])\n"
+        "print(json.dumps([code, sorted({'jax', 'numpy', 'lm_eval', 'datasets', 'pandas'} & set(sys.modules))]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    assert json.loads(done.stdout) == [0, []], done.stderr
+
+
+def test_runs_without_an_end_are_left_out_and_counted(tmp_path, capsys):
+    run, *others = planned()
+    finish(run, tmp_path)
+    keep(run, tmp_path, SHARES)
+    assert main(["evaluate", "table5", "--root", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{len(others)} runs of table5 not finished: left out.\n"
+    assert main(["evaluate", "table5", "--scale", "smoke", "--root", str(tmp_path)]) == 0
+    assert "nothing to evaluate" in capsys.readouterr().out

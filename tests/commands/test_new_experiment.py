@@ -1,0 +1,54 @@
+"""The walk through docs/new-experiment.md: its file is the experiment that stands, and its commands are commands."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import experiments
+from experiments.registry import load, names, trained
+from repro.commands.cli import _parser
+from repro.errors import UserError
+from repro.spec.experiment import expand, unique
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "new-experiment.md").read_text()
+
+
+def test_the_file_of_the_page_is_the_experiment():
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    made: dict = {}
+    exec(code, made)
+    for scale in ("paper", "mini"):
+        ids = [run.run_id for run in expand(made["EXPERIMENT"], scale)]
+        assert ids == [run.run_id for run in expand(load("two_bits"), scale)]
+
+
+def test_a_target_of_the_makefile_does_what_its_spec_needs():
+    """A new file trains and shows; those that are scored, or need no run, are listed."""
+    listed = dict(re.findall(r"^([A-Z]+) := ([a-z0-9 ]+)$", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(listed["SCORED"].split()) == {spec.name for spec in trained("all") if spec.scored}
+    others = set(names()) - {spec.name for spec in trained("all")}
+    assert set(listed["DRAWN"].split()) == others - {"table2", "table4"}
+
+
+def test_a_spec_bears_the_name_of_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Under another's name its files would take the place of the other's."""
+    (tmp_path / "mine.py").write_text("from experiments.streaming.table5 import EXPERIMENT\n")
+    monkeypatch.setattr(experiments, "__path__", [*experiments.__path__, str(tmp_path)])
+    with pytest.raises(UserError, match=r"mine.py names itself 'table5': set name='mine'"):
+        load("mine")
+    monkeypatch.undo()
+    assert all(load(name).name == name for name in names())
+
+
+def test_its_first_row_is_a_run_of_other_experiments():
+    shared = {run.run_id for run in unique(expand(load("figure11"), "mini"))}
+    assert [run.run_id in shared for run in expand(load("two_bits"), "mini")] == [True, False, True]
+
+
+def test_every_command_of_the_page_is_understood():
+    lines = re.findall(r"^    \.venv/bin/python -m repro (.*)$", PAGE, re.MULTILINE)
+    assert len(lines) >= 5
+    for line in lines:
+        assert _parser().parse_args(line.split()).command

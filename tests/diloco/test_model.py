@@ -1,0 +1,223 @@
+"""The decoder against a plain float64 NumPy forward pass, and the properties that the trainer relies on."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from repro.diloco import model as lm
+from repro.errors import UserError
+from repro.spec.config import ModelConfig
+from repro.spec.shapes import parameter_shapes
+
+pytestmark = pytest.mark.compiles
+
+MODEL = ModelConfig(
+    size="tiny", layers=2, ffn_width=48, heads=2, vocab=23, seq_len=9, compute_dtype="float32", z_loss=1e-2
+)
+BFLOAT16 = dataclasses.replace(MODEL, compute_dtype="bfloat16")
+
+init = jax.jit(lm.init, static_argnames="model")
+logits = jax.jit(lm.logits, static_argnames="model")
+nll = jax.jit(lm.nll, static_argnames=("model", "unroll", "remat"))
+token_log_likelihoods = jax.jit(lm.token_log_likelihoods, static_argnames="model")
+
+
+def some_params(model: ModelConfig = MODEL, seed: int = 0):
+    """Initial parameters with every leaf moved, so that a norm scale left out cannot pass as 1."""
+    leaves, tree = jax.tree.flatten(init(jax.random.key(seed), model))
+    keys = jax.random.split(jax.random.key(seed + 1), len(leaves))
+    noise = [0.3 * jax.random.normal(k, x.shape) for k, x in zip(keys, leaves, strict=True)]
+    return jax.tree.unflatten(tree, [x + n for x, n in zip(leaves, noise, strict=True)])
+
+
+def some_tokens(rows: int = 4, model: ModelConfig = MODEL, seed: int = 5) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, model.vocab, (rows, model.seq_len + 1), dtype=np.int32)
+
+
+def oracle_logits(params, tokens: np.ndarray, heads: int) -> np.ndarray:
+    """One sequence, one layer, one head and one position at a time, in float64."""
+    p = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+
+    def norm(vector, gain):
+        return gain * (vector - vector.mean()) / math.sqrt(vector.var() + 1e-6)
+
+    def gelu(u):
+        return 0.5 * u * (1 + np.tanh(math.sqrt(2 / math.pi) * (u + 0.044715 * u**3)))
+
+    out = []
+    for sequence in tokens:
+        stream = [p["embed"]["tokens"][token] + p["embed"]["positions"][i] for i, token in enumerate(sequence)]
+        for layer in range(p["layers"]["query"].shape[0]):
+            w = {name: leaf[layer] for name, leaf in p["layers"].items()}
+            normed = [norm(x, w["attn_norm"]) for x in stream]
+            size = w["query"].shape[0] // heads
+            mixed = [np.zeros(w["query"].shape[0]) for _ in stream]
+            for head in range(heads):
+                part = slice(head * size, (head + 1) * size)
+                queries = [norm(x @ w["query"][:, part], w["query_norm"]) for x in normed]
+                keys = [norm(x @ w["key"][:, part], w["key_norm"]) for x in normed]
+                values = [x @ w["value"][:, part] for x in normed]
+                for i, query in enumerate(queries):
+                    weights = np.array([math.exp(query @ keys[j] / math.sqrt(size)) for j in range(i + 1)])
+                    weights /= weights.sum()
+                    mixed[i][part] = sum(a * v for a, v in zip(weights, values[: i + 1], strict=True))
+            stream = [x + m @ w["output"] for x, m in zip(stream, mixed, strict=True)]
+            stream = [x + gelu(norm(x, w["mlp_norm"]) @ w["up"]) @ w["down"] for x in stream]
+        out.append([p["embed"]["tokens"] @ norm(x, p["embed"]["final_norm"]) for x in stream])
+    return np.array(out)
+
+
+def oracle_loss(params, tokens: np.ndarray, model: ModelConfig) -> tuple[float, float]:
+    scores = oracle_logits(params, tokens[:, :-1], model.heads)
+    total, losses = 0.0, 0.0
+    for row, following in zip(scores, tokens[:, 1:], strict=True):
+        for score, target in zip(row, following, strict=True):
+            log_z = math.log(np.exp(score).sum())
+            total += log_z - score[target]
+            losses += log_z - score[target] + model.z_loss * log_z**2
+    count = tokens[:, 1:].size
+    return losses / count, total / count
+
+
+def test_parameters_are_the_tree_of_shapes_in_float32():
+    abstract = jax.eval_shape(lambda key: init(key, BFLOAT16), jax.random.key(0))
+    assert jax.tree.map(lambda x: x.shape, abstract) == parameter_shapes(BFLOAT16)
+    assert {x.dtype for x in jax.tree.leaves(abstract)} == {jnp.dtype("float32")}
+
+
+def test_init_is_a_pure_function_of_key_and_model():
+    a, b, c = (init(jax.random.key(k), MODEL) for k in (0, 0, 1))
+    assert all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+    assert not np.array_equal(a["embed"]["tokens"], c["embed"]["tokens"])
+    assert not np.array_equal(a["layers"]["query"][0], a["layers"]["query"][1])
+
+
+def test_init_has_the_named_variances():
+    wide = dataclasses.replace(MODEL, ffn_width=1024, vocab=512, heads=4)
+    params = init(jax.random.key(3), wide)
+    d, f = wide.width, wide.ffn_width
+    assert np.std(params["embed"]["tokens"]) == pytest.approx(d**-0.5, rel=0.02)
+    assert np.std(params["embed"]["positions"]) == pytest.approx(d**-0.5, rel=0.1)
+    for name, fans in {"query": 2 * d, "output": 2 * d, "up": d + f, "down": d + f}.items():
+        assert np.std(params["layers"][name]) == pytest.approx(math.sqrt(2 / fans), rel=0.02)
+        assert np.abs(params["layers"][name]).max() <= math.sqrt(6 / fans)
+    assert all(np.all(np.asarray(x) == 1) for x in (params["embed"]["final_norm"], params["layers"]["key_norm"]))
+
+
+def test_logits_equal_the_oracle():
+    params, tokens = some_params(), some_tokens()[:, :-1]
+    np.testing.assert_allclose(
+        logits(params, tokens, MODEL), oracle_logits(params, tokens, MODEL.heads), rtol=2e-5, atol=2e-5
+    )
+
+
+def test_loss_and_nll_equal_the_oracle():
+    params, tokens = some_params(), some_tokens()
+    np.testing.assert_allclose(nll(params, tokens, MODEL), oracle_loss(params, tokens, MODEL), rtol=2e-6)
+
+
+def test_gradients_equal_finite_differences_of_the_oracle():
+    params, tokens = some_params(), some_tokens(rows=2)
+    gradient = jax.jit(jax.grad(lambda p: nll(p, tokens, MODEL)[0]))(params)
+    rng = np.random.default_rng(0)
+    for group, leaves in params.items():
+        for name in leaves:
+            direction = rng.normal(size=leaves[name].shape)
+
+            def along(step, group=group, name=name, direction=direction):
+                moved = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+                moved[group][name] = moved[group][name] + step * direction
+                return oracle_loss(moved, tokens, MODEL)[0]
+
+            slope = (along(1e-5) - along(-1e-5)) / 2e-5
+            ours = float(np.sum(np.asarray(gradient[group][name], np.float64) * direction))
+            assert ours == pytest.approx(slope, rel=2e-4, abs=2e-5), f"{group}/{name}"
+
+
+def test_token_log_likelihoods_are_normalised_and_average_to_the_nll():
+    params, tokens = some_params(), some_tokens()
+    per_token = token_log_likelihoods(params, tokens, MODEL)
+    assert per_token.shape == (4, MODEL.seq_len)
+    assert -np.mean(per_token) == pytest.approx(float(nll(params, tokens, MODEL)[1]), rel=1e-6)
+    every_next = np.repeat(tokens[:1, :2], MODEL.vocab, axis=0)
+    every_next[:, 1] = np.arange(MODEL.vocab)
+    total = np.exp(token_log_likelihoods(params, every_next, MODEL)).sum()
+    assert total == pytest.approx(1.0, rel=1e-5)
+
+
+def test_later_tokens_change_nothing_before_them():
+    params, tokens = some_params(), some_tokens()[:, :-1]
+    changed = tokens.copy()
+    changed[:, 5] = (changed[:, 5] + 1) % MODEL.vocab
+    before, after = logits(params, tokens, MODEL), logits(params, changed, MODEL)
+    np.testing.assert_array_equal(before[:, :5], after[:, :5])
+    assert np.all(np.any(np.asarray(before[:, 5:]) != np.asarray(after[:, 5:]), axis=-1))
+
+
+def test_a_shorter_sequence_gives_the_same_logits():
+    params, tokens = some_params(), some_tokens()[:, :-1]
+    np.testing.assert_allclose(
+        logits(params, tokens[:, :4], MODEL), logits(params, tokens, MODEL)[:, :4], rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(("unroll", "remat"), [(True, "dots"), (True, "full"), (False, "none"), (False, "full")])
+def test_unroll_and_remat_do_not_change_loss_or_gradients(unroll: bool, remat: str):
+    params, tokens = some_params(), some_tokens()
+
+    def grad(unroll: bool, remat: str):
+        return jax.jit(jax.value_and_grad(lambda p: nll(p, tokens, MODEL, unroll=unroll, remat=remat)[0]))(params)
+
+    expected, actual = grad(True, "none"), grad(unroll, remat)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), expected, actual)
+
+
+def test_replicas_under_vmap_are_the_replicas_alone():
+    params = [some_params(seed=s) for s in (0, 7)]
+    tokens = np.stack([some_tokens(seed=s) for s in (1, 2)])
+    grad = jax.jit(jax.value_and_grad(lambda p, t: nll(p, t, MODEL)[0]))
+    together = jax.jit(jax.vmap(grad))(jax.tree.map(lambda *x: jnp.stack(x), *params), tokens)
+    for m in range(2):
+        alone = grad(params[m], tokens[m])
+        jax.tree.map(lambda a, b, m=m: np.testing.assert_allclose(a[m], b, rtol=1e-4, atol=1e-5), together, alone)
+
+
+def test_bfloat16_computes_in_bfloat16_and_stays_near_float32():
+    params, tokens = init(jax.random.key(0), MODEL), some_tokens()
+    scores = logits(params, tokens[:, :-1], BFLOAT16)
+    assert scores.dtype == jnp.float32
+    exact = nll(params, tokens, MODEL)[0]
+    grad = jax.jit(jax.value_and_grad(lambda p: nll(p, tokens, BFLOAT16)[0]))
+    loss, gradient = grad(params)
+    assert {x.dtype for x in jax.tree.leaves(gradient)} == {jnp.dtype("float32")}
+    assert loss != exact
+    assert loss == pytest.approx(float(exact), rel=0.01)
+    text = grad.lower(params).as_text()
+    products = [line for line in text.splitlines() if "dot_general" in line]
+    assert products
+    assert all(line.split(":")[-1].split("->")[0].count("bf16") == 2 for line in products)
+
+
+def test_constrain_sees_the_stream_of_every_block_and_the_logits():
+    seen: list[tuple[int, ...]] = []
+
+    def record(x: jax.Array) -> jax.Array:
+        seen.append(x.shape)
+        return x
+
+    lm.nll(some_params(), jnp.asarray(some_tokens()), MODEL, constrain=record)
+    stream, scores = (4, MODEL.seq_len, MODEL.width), (4, MODEL.seq_len, MODEL.vocab)
+    assert {stream, scores} == set(seen)
+    assert seen[-1] == scores
+
+
+def test_a_wrong_remat_or_too_long_a_sequence_is_one_sentence():
+    params = some_params()
+    with pytest.raises(UserError, match=r"'some'.*none, dots, full"):
+        nll(params, some_tokens(), MODEL, remat="some")
+    with pytest.raises(UserError, match=r"11 tokens.*9 positions"):
+        logits(params, np.zeros((1, 11), np.int32), MODEL)

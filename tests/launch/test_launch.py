@@ -1,0 +1,382 @@
+"""Jobs on pods: xpk's command lines and manifests as committed, launching twice, and what bash does with a signal.
+
+tests/launch/test_launch_manifests.py (slow) renders the manifests again with xpk itself.
+"""
+
+import argparse
+import os
+import re
+import shlex
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import launch_rig
+import pytest
+import yaml
+
+from experiments.registry import load, names, trained
+from repro import files
+from repro.commands import cli, launch
+from repro.diloco.resource_flags import HELP, add_flags, asked, words
+from repro.diloco.resources import Resources
+from repro.launch.jobs import NAME_LIMIT, Job, job_for, train_command, xpk_arguments
+from repro.launch.settings import EXAMPLE, Settings, read_settings
+from repro.machines.placement import chips_of, place
+from repro.runs.folder import RunFolder
+from repro.spec.experiment import PlannedRun, expand, unique
+
+ROOT = Path(__file__).parents[2]
+CASES = list(launch_rig.CASES)
+RESTARTED = {42, *range(127, 256)}
+SETTINGS = Settings(**launch_rig.SETTINGS)
+
+
+def command_line(case: str) -> str:
+    """As one would type it, an option a line."""
+    arguments = xpk_arguments(launch_rig.job_of(case), launch_rig.REQUEST, launch_rig.settings_of(case))
+    starts = [i for i, word in enumerate(arguments) if word.startswith("--")]
+    options = [arguments[i:j] for i, j in zip(starts, [*starts[1:], None], strict=True)]
+    return " \\\n  ".join(map(shlex.join, [["xpk", *arguments[: starts[0]]], *options])) + "\n"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_command_lines_are_the_golden_ones(case: str) -> None:
+    path = launch_rig.GOLDEN / f"{case}.sh"
+    if os.environ.get("UPDATE_GOLDEN") == "1":
+        path.write_text(command_line(case))
+    assert command_line(case) == path.read_text(), "if that is meant: make test-launch UPDATE_GOLDEN=1"
+
+
+@pytest.fixture(autouse=True)
+def bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths in buckets may be named; nothing here opens one."""
+    monkeypatch.setattr(files, "_bucket", lambda: None)
+
+
+def manifest(case: str) -> dict[str, Any]:
+    return yaml.safe_load((launch_rig.GOLDEN / f"{case}.yaml").read_text())
+
+
+def pod(case: str) -> dict[str, Any]:
+    (job,) = manifest(case)["spec"]["replicatedJobs"]
+    return job["template"]["spec"]["template"]["spec"]
+
+
+def container(case: str) -> dict[str, Any]:
+    (found,) = pod(case)["containers"]
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_manifest_is_one_jobset_of_the_runs_slices(case: str) -> None:
+    found, job = manifest(case), launch_rig.job_of(case)
+    assert (found["apiVersion"], found["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
+    assert found["metadata"]["name"] == job.name
+    assert found["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "multislice-queue"
+    (slices,) = found["spec"]["replicatedJobs"]
+    hosts = slices["template"]["spec"]
+    resources = job.placement.resources
+    assert slices["replicas"] == job.run.config.replicas * resources.data == job.placement.slices
+    assert hosts["parallelism"] == hosts["completions"]
+    chips = slices["replicas"] * hosts["parallelism"] * container(case)["resources"]["limits"]["google.com/tpu"]
+    assert chips == resources.devices == job.chips
+    assert pod(case)["nodeSelector"] == {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+        "cloud.google.com/gke-tpu-topology": job.placement.topology.partition(":")[2],
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_pod_runs_the_trainer_with_the_rules_resources(case: str) -> None:
+    job, settings = launch_rig.job_of(case), launch_rig.settings_of(case)
+    script = container(case)["command"][2]
+    line = train_command(job, launch_rig.REQUEST, settings)
+    assert f"({line}) & PID=$!;" in script
+    args = cli._parser().parse_args(shlex.split(line)[4:])
+    assert (str(args.config), args.experiment, args.scale, args.cluster) == (job.run.run_id, "table5", "paper", True)
+    assert Resources(**asked(args)) == job.placement.resources
+    environment = {entry["name"]: entry["value"] for entry in container(case)["env"]}
+    assert environment == {"JAX_PLATFORMS": "tpu,cpu", "JAX_COMPILATION_CACHE_DIR": "gs://my-bucket/xla"}
+    assert container(case)["image"] == settings.image
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_only_pre_emption_and_signals_restart_a_jobset(case: str) -> None:
+    spec = manifest(case)["spec"]
+    assert spec["failurePolicy"]["rules"] == [{"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}]
+    assert spec["failurePolicy"]["maxRestarts"] == SETTINGS.restarts
+    (rule,) = spec["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
+    codes = rule["onExitCodes"]
+    assert (rule["action"], codes["operator"]) == ("FailJob", "NotIn")
+    assert codes["containerName"] == container(case)["name"]
+    assert set(codes["values"]) == RESTARTED
+    assert cli.EXIT_INTERRUPTED in RESTARTED and not RESTARTED & {0, 1, cli.EXIT_USER_ERROR}
+    assert pod(case)["restartPolicy"] == "Never"
+    assert pod(case)["terminationGracePeriodSeconds"] == SETTINGS.grace_s
+
+
+def program(path: Path, text: str) -> Path:
+    path.write_text(f"#!{sys.executable}\n{text}")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def test_a_pods_shell_gives_the_signal_to_python_and_its_exit_code_back(tmp_path: Path) -> None:
+    """The script of the manifest itself, with a program in Python's place; it looks every five seconds."""
+    stub = "import os, signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(42))\nprint('up', flush=True)\n"
+    program(
+        tmp_path / "python", stub + "code = os.environ['CODE']\ntime.sleep(60) if code == '' else sys.exit(int(code))"
+    )
+    script = container("35m-dp")["command"]
+    pods = {}
+    for code in ("", "0", "1", "2"):
+        environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "CODE": code}
+        pods[code] = subprocess.Popen(script, env=environment, stdout=subprocess.PIPE, text=True)
+    for found in pods.values():
+        assert found.stdout is not None
+        while found.stdout.readline().strip() != "up":
+            pass
+    pods[""].send_signal(signal.SIGTERM)
+    ended = {code: found.communicate(timeout=30) and found.returncode for code, found in pods.items()}
+    assert ended == {"": 42, "0": 0, "1": 1, "2": 2}
+
+
+def every_run() -> list[PlannedRun]:
+    return [run for spec in trained("all") for run in expand(spec, "paper")]
+
+
+def test_workload_names_are_xpks_and_one_to_one() -> None:
+    placement = launch_rig.job_of("35m-dp").placement
+    found: dict[str, str] = {}
+    longest = PlannedRun(("x",), "x", every_run()[0].config, "a" * 31 + "-01234567")
+    for run in [*every_run(), longest]:
+        name = Job(run, placement).name
+        assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) and len(name) <= NAME_LIMIT
+        assert found.setdefault(name, run.run_id) == run.run_id
+
+
+def test_every_run_of_table_5_gets_slices_that_its_batch_can_be_laid_on() -> None:
+    runs = unique(expand(load("table5"), "paper"))
+    jobs = [job_for(run, SETTINGS) for run in runs]
+    assert len(jobs) == 26
+    for job in jobs:
+        assert chips_of(job.placement.topology) * job.placement.slices == job.chips
+        assert job.placement == place(job.run.config) and job.placement.topology != "v5e:2x2"  # xpk has none
+
+
+OTHER = {f.name: {bool: not f.default, int: 3, str: "full"}[f.type] for f in fields(Resources)}
+
+
+@pytest.mark.parametrize("changed", [(), *((name,) for name in OTHER), tuple(OTHER)], ids=str)
+def test_resources_come_back_from_their_words(changed: tuple[str, ...]) -> None:
+    resources = replace(Resources(), **{name: OTHER[name] for name in changed})
+    parser = argparse.ArgumentParser()
+    add_flags(parser.add_argument_group("x"))
+    assert Resources(**asked(parser.parse_args(words(resources)))) == resources
+
+
+def test_every_resource_has_a_help_text() -> None:
+    assert set(HELP) == {field.name for field in fields(Resources)}
+
+
+FAKE = """
+import pathlib, sys
+words = sys.argv[1:]
+path = pathlib.Path(__file__).with_name("workloads") / words[words.index("--workload") + 1]
+if "--dry-run" in words:
+    pathlib.Path(words[words.index("--output-manifest-file") + 1]).write_text("kind: JobSet")
+    sys.exit(0)
+if path.exists():
+    if input("overwrite it?") != "n":
+        path.unlink()
+    print(f"[XPK] {path.name} already exists, XPK will not create this workload. Please pick a new workload name")
+    sys.exit(1)
+path.touch()
+"""
+
+
+@pytest.fixture
+def pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A launch by a program that keeps workloads as xpk does, with a folder for the bucket."""
+    (tmp_path / "workloads").mkdir()
+    (tmp_path / "runs").mkdir()
+    monkeypatch.setattr(launch, "place_of", lambda _: tmp_path / "runs")
+    keys = {key: value for key, value in launch_rig.SETTINGS.items() if isinstance(value, str)}
+    (tmp_path / "launch.toml").write_text("".join(f'{key} = "{value}"\n' for key, value in keys.items()))
+    xpk = program(tmp_path / "xpk", FAKE)
+    words = ["launch", "table5", "--engine", "xpk", "--scale", "paper", "--settings", str(tmp_path / "launch.toml")]
+    return [*words, "--xpk", str(xpk), "--out", str(tmp_path / "out")]
+
+
+def workloads(tmp_path: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in (tmp_path / "workloads").iterdir()}
+
+
+def test_launching_twice_launches_once(pods: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*pods, "--run", "35m-d"]
+    assert cli.main(words) == 0
+    first = workloads(tmp_path)
+    assert len(first) == 2
+    assert capsys.readouterr().out.count("launched") == 2
+    assert cli.main(words) == 0
+    assert workloads(tmp_path) == first
+    assert capsys.readouterr().out.count("left alone") == 2
+
+
+def test_what_is_finished_or_failed_is_not_launched(
+    pods: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done, failed, new = [r.run_id for r in unique(expand(load("table5"), "paper"))][:3]
+    RunFolder(tmp_path / "runs", done).write_summary({"run_id": done})
+    RunFolder(tmp_path / "runs", failed).write_failure("loss is NaN at step 7", crashed=False)
+    words = [*pods, "--run", done, "--run", failed, "--run", new]
+    assert cli.main(words) == 2
+    assert list(workloads(tmp_path)) == [f"r-{new}"]
+    assert "failed before: loss is NaN at step 7 (--retry-failed launches it again)" in capsys.readouterr().out
+    assert cli.main([*words, "--retry-failed"]) == 0
+    assert set(workloads(tmp_path)) == {f"r-{new}", f"r-{failed}"}
+
+
+def test_a_dry_run_writes_a_manifest_of_each_run_and_starts_nothing(pods: list[str], tmp_path: Path) -> None:
+    assert cli.main([*pods, "--dry-run", "--run", "4b"]) == 0
+    assert sorted(path.stem[:5] for path in (tmp_path / "out").iterdir()) == ["4b-dp", "4b-st"]
+    assert not workloads(tmp_path) and not list((tmp_path / "runs").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("clustr = 'x'", "unknown setting 'clustr': did you mean 'cluster'?"),
+        ("cluster = 3", "cluster = 3: it must be a text"),
+        ("slices = 0", "slices = 0: 1 or more"),
+        ("slices = true", "slices = True: it must be a whole number"),
+        ("root = 'runs'", "root = 'runs': pods on several machines share a bucket"),
+        ("cache = 'tokens'", "cache = 'tokens': give an absolute path"),
+        ("topology = 'v5e'", "topology 'v5e': name the chip and the sides"),
+        ("topology = 'v9:4x4'", "the chip is one of"),
+        ("cluster = ", "is not TOML"),
+        ("project = ''", "project = '': it must be a text that isn't empty"),
+    ],
+)
+def test_bad_settings_are_one_sentence(
+    text: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "launch.toml"
+    values = {k: v for k, v in launch_rig.SETTINGS.items() if isinstance(v, str) and not text.startswith(f"{k} ")}
+    path.write_text("".join(f'{key} = "{value}"\n' for key, value in values.items()) + text)
+    assert cli.main(["launch", "table5", "--engine", "xpk", "--scale", "paper", "--settings", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error and "Traceback" not in error
+
+
+def test_without_settings_the_error_says_what_to_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "launch.toml"
+    assert cli.main(["launch", "table5", "--engine", "xpk", "--settings", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert "isn't there, and no flag gives project, zone, cluster, image, root, cache" in error
+    path.write_text(error.partition("\n\n")[2])  # the example itself is good
+    assert read_settings(path, {}) == SETTINGS
+    assert read_settings(path, {"zone": "elsewhere"}) == replace(SETTINGS, zone="elsewhere")
+
+
+def test_without_xpk_the_error_says_how_to_get_it(pods: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*pods, "--xpk", "/nowhere/xpk"]) == 2
+    assert "xpk isn't at /nowhere/xpk: `make xpk` installs it there" in capsys.readouterr().err
+
+
+def test_what_xpk_says_is_told(pods: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program(tmp_path / "xpk", "print('[XPK] no such cluster')\nraise SystemExit(3)")
+    assert cli.main([*pods, "--run", "35m-dp"]) == 2
+    assert "xpk created no workload (exit code 3: no such cluster)" in capsys.readouterr().err
+
+
+def test_pod_flags_without_the_engine_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["launch", "table5", "--dry-run"]) == 2
+    assert "--dry-run is for pods: say --engine xpk" in capsys.readouterr().err
+
+
+def test_a_run_that_the_code_does_not_know_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "35m-dp-s1-01234567", "--experiment", "table5", "--scale", "paper"]) == 2
+    assert "may be another version of this code" in capsys.readouterr().err
+
+
+def page_commands() -> list[list[str]]:
+    lines = (ROOT / "docs" / "pod.md").read_text().splitlines()
+    return [shlex.split(line, comments=True) for line in lines if re.match(r"    [a-z.]\S* (?!=)", line)]
+
+
+def test_the_pages_commands_are_good() -> None:
+    parsed, makefile = 0, (ROOT / "Makefile").read_text()
+    for line in page_commands():
+        if "repro" in line:
+            args = cli._parser().parse_args(line[line.index("repro") + 1 :])
+            assert (getattr(args, "experiment", None) or "table5") in names()
+            parsed += 1
+        elif line[0] == "make":
+            target, variables = line[1], [word.partition("=")[0] for word in line[2:]]
+            assert re.search(rf"^({target}|%-{target.partition('-')[2]}):", makefile, re.M), target
+            assert all(f"$({name})" in makefile or f"$(if $({name})" in makefile for name in variables)
+            parsed += 1
+    assert parsed >= 12
+
+
+def test_the_page_launches_what_is_golden() -> None:
+    """Its launch commands, with the settings that it prints, give the golden command lines."""
+    page = (ROOT / "docs" / "pod.md").read_text()
+    assert all(f"    {line}" in page for line in EXAMPLE.splitlines())
+    (shown,) = (line for line in page_commands() if "launch" in line and "--slices" in line)
+    args = cli._parser().parse_args(shown[3:])
+    case = "1b-stream-h100-four-slices"
+    asked_for = {"topology": args.topology, "slices": args.slices, "capacity": args.capacity}
+    assert (args.run, asked_for) == ([launch_rig.CASES[case][0]], launch_rig.CASES[case][1])
+    (slurm,) = (w for w in page_commands() if w[0] == "srun" and "train" in w)
+    run = cli._parser().parse_args(slurm[slurm.index("repro") + 1 :])
+    resources, config = Resources(**asked(run)), launch_rig.job_of(case).run.config
+    resources.check(config)
+    assert resources.devices == int(slurm[slurm.index("--nodes") + 1]) * int(slurm[slurm.index("--gpus-per-node") + 1])
+    assert str(run.config) == launch_rig.job_of(case).run.run_id
+
+
+MEMBER = """
+import jax
+from repro.training.processes import Cluster, any_of, join
+join(Cluster(found=True, devices=1))
+print(jax.process_index(), jax.process_count(), jax.device_count(), any_of(jax.process_index() == 1))
+"""
+
+
+def free(port: int) -> bool:
+    """JAX's port of a job is 61440 plus the last 12 bits of the job's number."""
+    with socket.socket() as probe:
+        try:
+            probe.bind(("localhost", port))
+        except OSError:
+            return False
+    return True
+
+
+@pytest.mark.compiles
+def test_processes_that_slurm_starts_meet() -> None:
+    job = next(number for number in range(os.getpid(), os.getpid() + 4096) if free(61440 + number % 4096))
+    slurm = {"JOB_ID": str(job), "STEP_NODELIST": "localhost", "STEP_NUM_NODES": "1", "NTASKS": "2"}
+    members = []
+    for task in ("0", "1"):
+        environment = {f"SLURM_{name}": value for name, value in {**slurm, "PROCID": task, "LOCALID": task}.items()}
+        members.append(
+            subprocess.Popen(
+                [sys.executable, "-c", MEMBER],
+                cwd=ROOT,
+                env={**os.environ, **environment},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    done = [member.communicate(timeout=300) for member in members]
+    assert [out.splitlines()[-1].split() for out, _ in done] == [["0", "2", "2", "True"], ["1", "2", "2", "True"]], done

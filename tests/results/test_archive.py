@@ -1,0 +1,156 @@
+"""Collected results: traceable, refused when they don't match, and what the mini scale's rates rest on."""
+
+import json
+import threading
+import time
+from collections import defaultdict
+from dataclasses import replace
+
+import pytest
+
+from experiments.registry import load as load_experiment
+from repro.errors import UserError
+from repro.results import collected
+from repro.results.collected import archive_path, filled, load, save
+from repro.results.read import Result
+from repro.spec.config import RunConfig
+from repro.spec.experiment import PlannedRun, expand, unique
+from repro.spec.identity import from_json
+from repro.spec.scales import MINI_LEARNING_RATE, method_family
+
+
+def finished(index: int = 0, dirty: bool = False, **changes) -> Result:
+    run = expand(load_experiment("table5"), "smoke")[index]
+    config = run.config
+    summary = {"run_id": run.run_id, "steps": config.steps, "tokens": config.tokens, "validation_loss": 3.0}
+    summary |= {"validation_losses": {"outer": 3.0, "first": 3.1, "average": 3.05}} | changes
+    rows = ({"step": 6, "part": "layer 0", "cosine": 0.123456, "norm_0": 1.0},)
+    return Result(run, summary, {"attempts": [{"commit": "c", "dirty": dirty}]}, syncs=rows)
+
+
+def test_a_record_holds_its_config_and_where_it_was_made(tmp_path):
+    path = tmp_path / "r.json"
+    assert save([finished(dirty=True)], path).taken == {finished().run.run_id}
+    (record,) = load(path).values()
+    assert record["made"]["commit"] == "c" and record["made"]["dirty"] is True and record["made"]["attempts"] == 1
+    assert from_json(RunConfig, record["config"]) == finished().run.config
+    assert record["syncs"]["cosine"] == [0.1235]
+
+
+def test_what_was_collected_before_stays(tmp_path):
+    path = tmp_path / "r.json"
+    save([finished()], path)
+    again = save([Result(finished().run), Result(finished(1).run)], path)
+    assert again.kept == {finished().run.run_id} and again.missing == {finished(1).run.run_id}
+    assert set(load(path)) == {finished().run.run_id}
+
+
+def test_an_empty_root_takes_nothing_and_says_so(tmp_path):
+    outcome = save([Result(finished().run)], tmp_path / "r.json")
+    assert outcome.sentence == "0 taken, 0 as they were, 1 not finished" and not (tmp_path / "r.json").exists()
+
+
+def test_a_changed_config_is_refused(tmp_path):
+    path = tmp_path / "r.json"
+    save([finished()], path)
+    stored = json.loads(path.read_text())
+    stored["runs"][0]["config"]["steps"] += 1
+    path.write_text(json.dumps(stored))
+    with pytest.raises(UserError, match="collect it again"):
+        load(path)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", '{"runs": 3}', '{"runs": [{}]}', '{"runs": [1]}'])
+def test_what_holds_no_results_is_one_sentence_and_stays(tmp_path, text):
+    path = tmp_path / "r.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match="holds no collected results"):
+        save([finished()], path)
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("changes", [{"run_id": "other"}, {"steps": 3}, {"tokens": 1}])
+def test_a_summary_of_another_run_is_refused(tmp_path, changes):
+    outcome = save([finished(**changes)], tmp_path / "r.json")
+    assert list(outcome.refused) == [finished().run.run_id] and "its config" in outcome.sentence
+
+
+def test_a_dirty_result_never_replaces_a_clean_one(tmp_path):
+    path = tmp_path / "r.json"
+    save([finished()], path)
+    outcome = save([finished(dirty=True, validation_loss=2.0)], path)
+    assert list(outcome.refused) == [finished().run.run_id]
+    assert load(path)[finished().run.run_id]["summary"]["validation_loss"] == 3.0
+    assert save([finished(dirty=True)], tmp_path / "new.json").taken
+    assert save([finished()], tmp_path / "new.json").taken  # and a clean one replaces a dirty one
+
+
+def test_other_losses_of_the_same_run_take_its_place_and_are_counted(tmp_path):
+    path = tmp_path / "r.json"
+    assert save([finished()], path).sentence == "1 taken, 0 as they were, 0 not finished"
+    other = replace(finished(), summary=finished().summary | {"validation_losses": {"outer": 2.9}})
+    assert save([other], path).sentence == "1 taken (1 in place of other losses), 0 as they were, 0 not finished"
+
+
+def test_what_is_not_run_is_filled_from_the_collected(tmp_path):
+    path = tmp_path / "r.json"
+    save([finished()], path)
+    own, other = replace(finished(), summary=finished().summary | {"validation_loss": 9.0}), Result(finished(1).run)
+    assert filled([own, other], path) == (own, other)  # a run of one's own goes first
+    (found,) = filled([Result(finished().run)], path)
+    assert found.archived and found.loss == 3.0 and found.syncs[0]["part"] == "layer 0" and not found.dirty
+
+
+def test_rows_that_share_a_run_read_their_own_parameters(tmp_path):
+    path = tmp_path / "r.json"
+    kinds = {p: replace(finished().run, parameters=p) for p in ("outer", "first", "average")}
+    save([replace(finished(), run=run) for run in kinds.values()], path)
+    losses = [filled([Result(run)], path)[0].loss for run in kinds.values()]
+    assert losses == [3.0, 3.1, 3.05]
+
+
+def test_500_results_are_read_in_time(tmp_path):
+    path = tmp_path / "r.json"
+    runs = [run for run in unique(expand(load_experiment("table5"), "smoke", 45))][:500]
+    save([replace(finished(), run=run, summary=_summary(run)) for run in runs], path)
+    started = time.process_time()
+    assert len(filled([Result(run) for run in runs], path)) == len(runs)
+    assert time.process_time() - started < 3
+
+
+def _summary(run: PlannedRun) -> dict:
+    config = run.config
+    base = {"run_id": run.run_id, "steps": config.steps, "tokens": config.tokens, "validation_loss": 3.0}
+    return base | {"validation_losses": {"outer": 3.0}}
+
+
+def test_the_mini_rates_are_the_best_of_the_committed_grid():
+    """Per family, the mean over its methods of the loss at the paper's outer settings is least at the chosen rate."""
+    losses = {r["run_id"]: r["summary"]["validation_loss"] for r in load(archive_path("mini")).values()}
+    found: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for run in unique(expand(load_experiment("tuning"), "mini")):
+        outer = run.config.sync.outer if run.config.sync else None
+        if outer is None or (outer.learning_rate, outer.momentum) == (0.4, 0.9):
+            found[method_family(run.config)][run.config.inner.learning_rate].append(losses[run.run_id])
+    best = {family: min(rates, key=lambda rate: sum(rates[rate])) for family, rates in found.items()}
+    assert best == MINI_LEARNING_RATE
+    assert all(len(rates) == 5 for rates in found.values())
+
+
+def test_two_at_once_lose_nothing_of_each_other(tmp_path, monkeypatch):
+    """The second reads only when the first has written: slow writes would otherwise take back what came between."""
+    path = tmp_path / "r.json"
+    write = collected._write
+
+    def slowly(*args) -> None:
+        time.sleep(0.3)
+        write(*args)
+
+    monkeypatch.setattr(collected, "_write", slowly)
+    both = [threading.Thread(target=save, args=([finished(index)], path)) for index in (0, 1)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert set(load(path)) == {finished(0).run.run_id, finished(1).run.run_id}
+    assert [p.name for p in tmp_path.iterdir()] == ["r.json"]

@@ -1,0 +1,73 @@
+"""What others read: the tensors give the same logits in plain NumPy, and the page names them all."""
+
+import json
+import re
+from pathlib import Path
+
+import cut_run
+import jax
+import numpy as np
+import pytest
+import tiny
+from safetensors import safe_open
+from safetensors.numpy import load_file
+from test_model import oracle_logits
+
+import repro.results.safetensors
+from repro.diloco.model import logits
+from repro.errors import UserError
+from repro.evaluation.evaluate import load_parameters
+from repro.results.safetensors import export
+from repro.runs.folder import RunFolder
+from repro.spec.shapes import parameter_shapes
+
+CONFIG = tiny.corpus_config(tiny.synced(every=3, delays=(1,)))
+pytestmark = pytest.mark.compiles
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, smoke_tokens: Path) -> RunFolder:
+    """A finished run."""
+    return cut_run.run(CONFIG, tiny.ONE, tmp_path_factory.mktemp("runs"), smoke_tokens)
+
+
+@pytest.fixture(autouse=True)
+def prepared(monkeypatch: pytest.MonkeyPatch, smoke_tokens: Path) -> None:
+    """The prepared tokens in the place of the cache's."""
+    monkeypatch.setattr(repro.results.safetensors, "token_folder", lambda *_, **__: smoke_tokens)
+
+
+def test_tensors_read_back_give_the_same_logits(run: RunFolder, tmp_path: Path) -> None:
+    out = export(run, Path("unused"), tmp_path / "out")
+    flat = load_file(out / "model.safetensors")
+    tree: dict[str, dict[str, np.ndarray]] = {"embed": {}, "layers": {}}
+    for name, tensor in flat.items():
+        group, leaf = name.split(".")
+        tree[group][leaf] = tensor
+    assert jax.tree.map(lambda x: x.shape, tree) == parameter_shapes(CONFIG.model)
+    assert {x.dtype for x in flat.values()} == {np.dtype("float32")}
+    model = json.loads((out / "config.json").read_text())["model"]
+    tokens = np.random.default_rng(0).integers(0, 256, (2, 8)).astype(np.int32)
+    _, params = load_parameters(run, CONFIG, None, "outer")
+    np.testing.assert_allclose(
+        oracle_logits(tree, tokens, model["heads"]), logits(params, tokens, CONFIG.model), rtol=2e-5, atol=2e-5
+    )
+
+
+def test_the_files_say_what_they_are(run: RunFolder, tmp_path: Path) -> None:
+    out = export(run, Path("unused"), tmp_path / "out", step=14, which="first")
+    assert {p.name for p in out.iterdir()} == {"model.safetensors", "config.json", "README.md"}  # bytes need no model
+    with safe_open(out / "model.safetensors", "np") as file:
+        assert file.metadata() == {"run_id": run.run_id, "step": "14", "parameters": "first"}
+        names = set(file.keys())
+    page = (out / "README.md").read_text()
+    assert names == set(re.findall(r"^\| `(.+)` \|", page, re.M))
+    config = json.loads((out / "config.json").read_text())
+    assert config["step"] == 14 and config["tokenizer"]["kind"] == "bytes" and config["run"]["steps"] == CONFIG.steps
+
+
+def test_a_folder_of_something_else_is_refused(run: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="holds something else"):
+        export(run, Path("unused"), tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]

@@ -1,0 +1,88 @@
+"""`python -m repro run` with workers that train nothing: a chain of hashes in the place of a model, all else as it is.
+
+Claims, takeover, fences, signals and the sweep are the real ones, and an attempt takes a second, not a minute. What it
+can't show is that a model's bits survive: `test_resume` and the torture test with real runs do. LIGHT_SWEEP in the
+environment makes each attempt raise, die, or hear no signal, or a worker start late.
+"""
+
+import hashlib
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import repro.runs.sweep
+import repro.runs.worker
+from repro.commands.cli import main
+from repro.errors import Interrupted
+from repro.runs.leases import Claim, ClaimLost
+from repro.runs.provenance import Attempt
+from repro.runs.takeover import begin, saved_steps
+
+STEP_S = 0.1
+KEEP, EVERY = 2, 3
+WORKER = "worker"
+
+
+def attempt(config: Any, claim: Claim, cache: Path, stop: Any) -> None:
+    """As `repro.runs.attempt.attempt`."""
+    entry, outcome = Attempt(claim.folder, {}), "failed"
+    try:
+        _train(config.steps, claim, stop)
+        outcome = "finished"
+    except (Interrupted, ClaimLost) as end:
+        outcome = type(end).__name__
+        raise
+    finally:
+        entry.end(outcome)
+
+
+def _train(steps: int, claim: Claim, stop: Any) -> None:
+    home = begin(claim.folder.path, claim.number)
+    match os.environ.get("LIGHT_SWEEP"):
+        case "raise":
+            print(1 / 0)
+        case "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "deaf":
+            time.sleep(1000)
+    step = max(saved_steps(home), default=0)
+    state = (home / f"checkpoints/{step}/state").read_text() if step else claim.folder.run_id
+    while step < steps:
+        time.sleep(STEP_S)
+        step, state = step + 1, hashlib.sha256(f"{state} {step + 1}".encode()).hexdigest()
+        if claim.lost():
+            claim.check()
+        if stop() or step % EVERY == 0 or step == steps:
+            _save(home / "checkpoints", step, state)
+            claim.note({"stage": "training", "step": step})
+        if stop():
+            raise Interrupted(f"stopped after step {step}")
+    claim.check()
+    if not claim.folder.write_summary(
+        {"run_id": claim.folder.run_id, "steps": steps, "state": state, "validation_loss": 1.0}
+    ):
+        raise ClaimLost("finished by another")
+
+
+def _save(folder: Path, step: int, state: str) -> None:
+    part = folder / f"{step}.orbax-checkpoint-tmp"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    (part / "state").write_text(state)
+    part.rename(folder / str(step))
+    for old in saved_steps(folder.parent)[:-KEEP]:
+        shutil.rmtree(folder / str(old))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == WORKER:
+        repro.runs.worker._configure_jax = lambda _: time.sleep(2 if os.environ.get("LIGHT_SWEEP") == "late" else 0)
+        repro.runs.worker._attempt = attempt
+        del sys.argv[1]
+        sys.exit(repro.runs.worker.main())
+    repro.runs.sweep.WORKER = (str(Path(__file__).resolve()), WORKER)
+    sys.exit(main())

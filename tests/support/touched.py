@@ -1,0 +1,70 @@
+"""Which functions of `analysis` the commands of a user reach: the last step of `make smoke`.
+
+Coverage was recorded while `make paper SCALE=smoke` ran; what a user calls beside it, the simulator's own outputs,
+a figure without runs and a notebook's cells, is called here. Exit code 1, with their names, where a function was not
+called.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from coverage import Coverage
+
+from repro.commands.cli import main as repro
+
+SIMULATE = ["simulate", "--params", "5e8", "--layers", "12", "--step-time", "1", "--bandwidth", "1e9"]
+
+
+def call_the_rest(root: Path) -> None:
+    """The commands that draw or print on their own, and what notebooks display, on the runs under `root`."""
+    from analysis.pages.items import scoreboard, shown
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        plot = ["--plot", str(Path(folder) / "forecast.png")]
+        empty = ["build", "figure12", "--scale", "paper", "--own", "--root", folder, "--out", folder]
+        for words in (["simulate", "--table4"], ["simulate", "--table4", "--json"], [*SIMULATE, *plot], empty):
+            if code := repro(words):
+                raise SystemExit(f"{' '.join(words)} ended with {code}")
+    for displayed in (shown("table3", root, 1, "smoke"), scoreboard(["table3"], root, 1)):
+        assert displayed._repr_html_()
+
+
+def uncalled(report: dict) -> Iterator[str]:
+    """`file: function` for each function of a coverage report of which no line was run."""
+    for path, measured in sorted(report["files"].items()):
+        for name, lines in measured["functions"].items():
+            if name and lines["missing_lines"] and not lines["executed_lines"]:
+                yield f"{path}: {name}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, default=Path("runs"))
+    parser.add_argument("--data", type=Path, required=True, help="coverage's data file, its parts beside it")
+    args = parser.parse_args()
+    coverage = Coverage(data_file=str(args.data), data_suffix=True, source=["analysis"])
+    with coverage.collect():
+        call_the_rest(args.root)
+    coverage.save()
+    whole = Coverage(data_file=str(args.data), source=["analysis"])
+    whole.combine(keep=True)
+    path = args.data.parent / "functions.json"  # no part of the data, which begin with its name
+    with contextlib.redirect_stdout(io.StringIO()):
+        whole.json_report(outfile=str(path))
+    report = json.loads(path.read_text(encoding="utf-8"))
+    count = sum(name != "" for measured in report["files"].values() for name in measured["functions"])
+    missing = tuple(uncalled(report))
+    for name in missing:
+        print(f"not called: {name}", file=sys.stderr)
+    print(f"{count - len(missing)} of {count} functions of analysis were called.")
+    return 1 if missing or not count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
