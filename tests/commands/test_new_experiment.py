@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import experiments
+from experiments import streaming
 from experiments.registry import load, names, trained
 from repro.commands.cli import _parser
 from repro.errors import UserError
@@ -35,7 +35,7 @@ def test_a_target_of_the_makefile_does_what_its_spec_needs():
 def test_a_spec_bears_the_name_of_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Under another's name its files would take the place of the other's."""
     (tmp_path / "mine.py").write_text("from experiments.streaming.table5 import EXPERIMENT\n")
-    monkeypatch.setattr(experiments, "__path__", [*experiments.__path__, str(tmp_path)])
+    monkeypatch.setattr(streaming, "__path__", [*streaming.__path__, str(tmp_path)])
     with pytest.raises(UserError, match=r"mine.py names itself 'table5': set name='mine'"):
         load("mine")
     monkeypatch.undo()
