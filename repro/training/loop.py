@@ -99,8 +99,9 @@ def train(
     """Train to the end, from the newest sound checkpoint if there is one, and return the summary.
 
     `note` takes what belongs in the provenance: JAX's settings, damaged checkpoints, how long the start and the saves
-    took; `fell_back` the step gone on from where newer checkpoints were damaged. Raises UserError for a run that can't start, can't be saved or whose loss or outer gradient stops being
-    finite, and Interrupted when `stop_asked` says so, with the state saved.
+    took; `fell_back` the step gone on from where newer checkpoints were damaged. Raises UserError for a run that can't
+    start, can't be saved or whose loss or outer gradient stops being finite, and Interrupted when `stop_asked` says
+    so, with the state saved.
     """
     pin()
     note({"settings": in_force()})
