@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from repro.runs.sweep import EFFORTLESS
+from repro.diloco.jax_settings import xla_flags
 
 if TYPE_CHECKING:
     import fake_bucket
@@ -20,7 +20,7 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1]
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_LEGACY_PRNG_KEY"] = "error"
 # Most of a cold run is LLVM: the same HLO, translated without effort, as in a smoke run.
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {EFFORTLESS}".strip()
+os.environ["XLA_FLAGS"] = xla_flags(os.environ.get("XLA_FLAGS", ""), smoke=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:

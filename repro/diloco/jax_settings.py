@@ -11,6 +11,7 @@ is for parents, which don't.
 import os
 from collections.abc import Mapping
 from enum import Enum
+from importlib import metadata
 from typing import Any
 
 from repro.errors import UserError
@@ -54,13 +55,20 @@ PINNED: dict[str, Any] = {
     "jax_cpu_collectives_implementation": "gloo",
 }
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
-# Flags of XLA that change no number, or their beginnings: devices, files, time limits, and how hard it tries.
+# Flags of XLA that change no number, or their beginnings: devices, files, time limits.
 HARMLESS_FLAGS = (
     *("xla_force_host_platform_device_count", "xla_dump_", "xla_hlo_profile", "xla_gpu_cuda_data_dir"),
     *("xla_cpu_collective_call_", "xla_cpu_collective_timeout_seconds", "xla_gpu_force_compilation_parallelism"),
-    *("xla_backend_optimization_level", "xla_llvm_disable_expensive_passes", "xla_cpu_parallel_codegen_split_count"),
-    *("xla_cpu_use_fusion_emitters", "xla_gpu_enable_latency_hiding_scheduler", "xla_gpu_enable_command_buffer"),
+    *("xla_gpu_enable_latency_hiding_scheduler", "xla_gpu_enable_command_buffer"),
 )
+# How hard XLA tries changes a loss by some 1e-8, so a scale decides it and no caller. LLVM's first level makes programs
+# as fast as its third, in little over half the time that compiling takes; a smoke run is nearly all compilation and
+# takes the zeroth, by the old emitters while they last (a third of the time at this level, none saved at the first). In
+# one piece, since a worker has a core: XLA would cut a program up for 32 threads, at a fifth of the work.
+ONE_PIECE = "--xla_cpu_parallel_codegen_split_count=1"
+LITTLE_EFFORT = ("--xla_backend_optimization_level=1", ONE_PIECE)
+EFFORTLESS = ("--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true", ONE_PIECE)
+OLD_EMITTERS, LAST_WITH_THEM = "--xla_cpu_use_fusion_emitters=false", (0, 10)  # XLA ends at a flag that it lacks
 
 
 def pin() -> None:
@@ -77,11 +85,20 @@ def pin() -> None:
         jax.config.update(name, PINNED[name])
 
 
+def xla_flags(given: str, *, smoke: bool) -> str:
+    """XLA_FLAGS of a process that trains on this machine's CPU: those that are `given`, and the effort of the scale."""
+    release = tuple(int(part) for part in metadata.version("jaxlib").split(".")[:2])
+    effort = EFFORTLESS if smoke else LITTLE_EFFORT
+    old = (OLD_EMITTERS,) if smoke and release <= LAST_WITH_THEM else ()
+    return " ".join((*given.split(), *effort, *old))
+
+
 def clean(environment: Mapping[str, str]) -> dict[str, str]:
     """`environment` without what may change numbers. UserError for a flag of XLA that may, which names it."""
     for variable in FLAGS:
         for word in environment.get(variable, "").split():
-            if not word.lstrip("-").startswith(HARMLESS_FLAGS):
+            own = word in (*LITTLE_EFFORT, *EFFORTLESS, OLD_EMITTERS)
+            if not own and not word.lstrip("-").startswith(HARMLESS_FLAGS):
                 raise UserError(
                     f"{variable} holds {word!r}, which may change the numbers of a run: take it out; flags such as "
                     "--xla_dump_to and --xla_force_host_platform_device_count are let through."

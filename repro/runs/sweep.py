@@ -17,12 +17,11 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from repro.cores import cores
-from repro.diloco.jax_settings import clean
+from repro.diloco.jax_settings import clean, xla_flags
 from repro.errors import UserError
 from repro.files import is_bucket
 from repro.runs.folder import RunFolder
@@ -46,19 +45,6 @@ DEATHS = 3  # workers that may die at a run between two checkpoints before it co
 WORKER = ("-m", "repro.runs.worker")
 LOOK_SECONDS = 0.5
 ENDINGS = {"finished", "failed", "crashed", "busy", "lost", "interrupted"}
-
-# LLVM's first level makes programs as fast as its third, with equal losses, in little over half the time that
-# compiling takes; a smoke run is nearly all compilation and takes the zeroth, by the old emitters while they last
-# (a third of the time at this level, none saved at the first). In one piece, since a worker has a core: XLA would cut a
-# program up for 32 threads, at a fifth of the work.
-ONE_PIECE = "--xla_cpu_parallel_codegen_split_count=1"
-LITTLE_EFFORT = f"--xla_backend_optimization_level=1 {ONE_PIECE}"
-EFFORTLESS = f"--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true {ONE_PIECE}"
-if [int(part) for part in metadata.version("jaxlib").split(".")[:2]] < [
-    0,
-    11,
-]:  # XLA ends at a flag that it doesn't know
-    EFFORTLESS += " --xla_cpu_use_fusion_emitters=false"
 
 
 @dataclass(frozen=True)
@@ -333,9 +319,8 @@ def _send(worker: subprocess.Popen, message: dict[str, Any]) -> None:
 
 def environment(*, smoke: bool) -> dict[str, str]:
     """Of a process that trains here. UserError for a flag of XLA that may change numbers."""
-    effort = EFFORTLESS if smoke else LITTLE_EFFORT
     kept = clean(os.environ)
-    flags = f"{effort} {kept.get('XLA_FLAGS', '')}".strip()  # the caller's come last and win
+    flags = xla_flags(kept.get("XLA_FLAGS", ""), smoke=smoke)
     return {**kept, **ALLOCATOR, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from experiments.registry import load
-from repro.diloco.jax_settings import FLAGS, PINNED, clean, in_force, pin
+from repro.diloco.jax_settings import FLAGS, LITTLE_EFFORT, PINNED, clean, in_force, pin
 from repro.errors import UserError
 from repro.evaluation import evaluator
 from repro.results.collected import load as load_records
@@ -55,7 +55,7 @@ def test_settings_of_jax_that_may_change_a_number_are_taken_out_and_all_others_k
 
 
 @pytest.mark.parametrize("variable", FLAGS)
-@pytest.mark.parametrize("word", ["--xla_cpu_enable_fast_math=true", "--xla_allow_excess_precision=false", "flags.txt"])
+@pytest.mark.parametrize("word", ["--xla_cpu_enable_fast_math=true", "--xla_backend_optimization_level=3", "flags.txt"])
 def test_a_flag_of_xla_that_may_change_a_number_is_refused_by_its_name(variable: str, word: str):
     with pytest.raises(UserError, match=f"{variable} holds '{word}'"):
         clean({variable: f"--xla_dump_to=x {word}"})
@@ -65,6 +65,8 @@ def test_the_environment_of_a_sweep_holds_no_setting_that_changes_a_number(monke
     for name, value in TAKEN_OUT.items():
         monkeypatch.setenv(name, value)
     assert not TAKEN_OUT.keys() & environment(smoke=True).keys()
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=x --xla_backend_optimization_level=0")
+    assert environment(smoke=False)["XLA_FLAGS"].endswith(" ".join(LITTLE_EFFORT))  # the last word wins
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
     with pytest.raises(UserError, match="fast_math"):
         environment(smoke=False)
