@@ -176,9 +176,9 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any | None:
-    """The JSON at `path`, None where there is no file; UserError when it is not JSON."""
+    """The JSON at `path`, None where there is no file; UserError when it is not JSON, which has no NaN."""
     content = read_bytes(path)
     try:
-        return None if content is None else json.loads(content)
-    except ValueError as error:
+        return None if content is None else msgspec.json.decode(content)  # refuses NaN and numbers out of range
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not JSON ({error}): put back what was there, or move it away.") from error

@@ -18,8 +18,8 @@ from repro.corpus.recipes import TEXT_VOCAB, MiniRecipe, SmokeRecipe
 from repro.corpus.shards import writing_to
 from repro.corpus.tokens import MANIFEST
 from repro.errors import UserError
+from repro.spec.config import CORPORA
 
-CORPORA = ("mini", "smoke", "c4", "dolma")
 TEXT_CORPORA = ("c4", "dolma")
 _FREE_BYTES = {"mini": 1_000_000_000, "smoke": 10_000_000}
 

@@ -36,8 +36,9 @@ from jax import lax
 
 from repro.diloco.dropping import restore, select
 from repro.diloco.packing import pack, unpack
+from repro.formats import FORMATS
 from repro.spec.config import CodecConfig
-from repro.spec.payload import FORMATS, block_columns, check_codec, kept, mask_bytes, packed_bytes, row_bytes
+from repro.spec.payload import block_columns, kept, mask_bytes, packed_bytes, row_bytes
 
 _MAGNITUDE = 0x7FFFFFFF
 _LARGEST_FINITE = 0x7F7FFFFF
@@ -121,7 +122,6 @@ def encode(
             Only scale="tensor" and random masks look at it.
         tensor_rank: trailing axes of one tensor of one layer, for scale="tensor": 2, or 1 for vectors.
     """
-    check_codec(codec)
     if x.dtype != jnp.float32:
         raise ValueError(f"encode takes float32, not {x.dtype}")
     row_bytes(codec, x.shape[-1])  # refuses rows that the format can't hold
@@ -151,7 +151,6 @@ def decode(
     axis_name: str | tuple[str, ...] | None = None,
 ) -> jax.Array:
     """u8[..., R, row_bytes] -> f32[..., R, columns], from `encode` with the same codec, key and axis_name."""
-    check_codec(codec)
     if octets.dtype != jnp.uint8 or octets.shape[-1] != row_bytes(codec, columns):
         raise ValueError(
             f"decode takes uint8 rows of {row_bytes(codec, columns)} bytes for {columns} columns of "

@@ -18,8 +18,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from repro.diloco.packing import pack, unpack
+from repro.formats import MASKED_DROPS, RANDOM_DROPS
 from repro.spec.config import CodecConfig
-from repro.spec.payload import MASKED_DROPS, RANDOM_DROPS, kept
+from repro.spec.payload import kept
 
 
 def drop_key(seed: int, step: jax.Array | int, replica: jax.Array | int, leaf: int | jax.Array) -> jax.Array:

@@ -19,6 +19,7 @@ from jax.sharding import PartitionSpec as P
 from repro.diloco.compress import decode, encode
 from repro.diloco.dropping import drop_key
 from repro.diloco.mesh import DATA, FSDP, REPLICA, leaf_spec, replicated_leaf_spec, width
+from repro.formats import RANDOM_DROPS
 from repro.spec import payload
 from repro.spec.config import CodecConfig
 from repro.spec.shapes import LEAVES, is_norm
@@ -38,7 +39,7 @@ def encode_rows(delta: Rows, codec: CodecConfig, seed: int, taken: jax.Array, re
 
 def _key(name: str, codec: CodecConfig, seed: int, taken: jax.Array, replica: jax.Array) -> jax.Array | None:
     """The key of a leaf's random mask, the same where it is drawn to send and to receive."""
-    return drop_key(seed, taken, replica, LEAVES.index(name)) if codec.drop in payload.RANDOM_DROPS else None
+    return drop_key(seed, taken, replica, LEAVES.index(name)) if codec.drop in RANDOM_DROPS else None
 
 
 def part_bytes(shapes: LeafShapes, codec: CodecConfig, fsdp: int, parts: int) -> int:

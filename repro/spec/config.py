@@ -1,17 +1,33 @@
 """What a run is: frozen, fully resolved configs that alone make a run's id.
 
 Nothing here says where a run happens (that is `repro.diloco.resources`), and nothing is resolved later: no -1
-for "auto", no value that depends on the machine. Every config is checked when it is built. The symbols
-in the comments are the paper's (Algorithms 1 and 2). A field added after ids were published carries
-`later(default)`: it is left out of the id while it holds its neutral value.
+for "auto", no value that depends on the machine. Every config is checked when it is built: each field by its
+annotation, which says what it may hold (`repro.values`), and here what concerns several. The bounds are far from
+anything that is trained: what lies above is a slip of the hand. The symbols in the comments are the paper's
+(Algorithms 1 and 2). A field added after ids were published carries `later(default)`: it is left out of the id while
+it holds its neutral value.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from repro.errors import UserError
+from repro.formats import DROPS, FORMATS
+from repro.values import check_fields, number, one_of, several, text, whole
 
 SCALES = ("paper", "mini", "smoke")
+CORPORA = ("mini", "smoke", "c4", "dolma")
+MOST_LAYERS, MOST_REPLICAS, MOST_STEPS, MOST_EVERY = 1_000, 10_000, 10**8, 10**6
+
+Layers = Annotated[int, whole(1, MOST_LAYERS)]
+Large = Annotated[int, whole(1, 2**24)]
+Steps = Annotated[int, whole(1, MOST_STEPS)]
+Fraction = Annotated[float, number(least=0, most=1)]
+Decay = Annotated[float, number(least=0, below=1)]
+Rate = Annotated[float, number(above=0, most=1e6)]
+Weight = Annotated[float, number(least=0, most=1e6)]
+Label = Annotated[str, text(r"[A-Za-z0-9][A-Za-z0-9.-]{0,19}", "a label of 1 to 20 letters, digits, dots and dashes")]
+Delays = Annotated[tuple[Annotated[int, whole()], ...], several(1, "a list of delays in [0, H), one or one a replica")]
 
 
 def later(neutral: Any) -> Any:
@@ -28,30 +44,23 @@ def _require(ok: bool, sentence: str) -> None:
 class ModelConfig:
     """A decoder-only transformer (Table 2). `ffn_width` is the table's "Hidden dim"; d_model is a quarter."""
 
-    size: str  # the paper's label, or a mini label: shown, and part of the id
-    layers: int  # L
-    ffn_width: int  # F
-    heads: int
-    vocab: int  # V
-    seq_len: int
-    compute_dtype: str
-    z_loss: float = 1e-4
-    positions: str = "learned"
+    size: Label  # the paper's label, or a mini label: shown, and part of the id
+    layers: Layers  # L
+    ffn_width: Annotated[int, whole(4, 2**22)]  # F
+    heads: Annotated[int, whole(1, 2**16)]
+    vocab: Annotated[int, whole(2, 2**24)]  # V
+    seq_len: Large
+    compute_dtype: Annotated[str, one_of("float32", "bfloat16")]
+    z_loss: Weight = 1e-4
+    positions: Annotated[str, one_of("learned")] = "learned"
 
     def __post_init__(self) -> None:
-        _require(self.layers >= 1, f"layers={self.layers}: a model needs at least one layer.")
+        check_fields(self)
         _require(
             self.ffn_width % 4 == 0 and self.width % self.heads == 0,
             f"ffn_width={self.ffn_width} with heads={self.heads}: the width ffn_width/4 must be an integer "
             "divisible by the number of heads.",
         )
-        _require(self.vocab >= 2, f"vocab={self.vocab}: the vocabulary needs at least two tokens.")
-        _require(self.seq_len >= 1, f"seq_len={self.seq_len}: a sequence needs at least one token.")
-        _require(
-            self.compute_dtype in ("float32", "bfloat16"),
-            f"compute_dtype={self.compute_dtype!r}: choose float32 or bfloat16.",
-        )
-        _require(self.positions == "learned", f"positions={self.positions!r}: only 'learned' is implemented.")
 
     @property
     def width(self) -> int:
@@ -73,44 +82,34 @@ class ModelConfig:
 class InnerConfig:
     """InnerOpt: AdamW with linear warm-up and a cosine to `final_fraction` of the peak, global-norm clipping."""
 
-    learning_rate: float
-    warmup_steps: int
-    final_fraction: float
-    beta1: float
-    beta2: float
-    eps: float
-    weight_decay: float
-    clip_norm: float
-    schedule_steps: int = later(0)  # where the cosine ends and the final rate begins to hold; 0: at the end of the run
+    learning_rate: Rate
+    warmup_steps: Annotated[int, whole(0, MOST_STEPS)]
+    final_fraction: Fraction
+    beta1: Decay
+    beta2: Decay
+    eps: Annotated[float, number(above=0, most=1)]
+    weight_decay: Weight
+    clip_norm: Annotated[float, number(above=0)]
+    # where the cosine ends and the final rate begins to hold; 0: at the end of the run
+    schedule_steps: Annotated[int, whole(0, MOST_STEPS)] = later(0)
 
     def __post_init__(self) -> None:
-        _require(self.learning_rate > 0, f"learning_rate={self.learning_rate}: it must be positive.")
-        _require(self.warmup_steps >= 0, f"warmup_steps={self.warmup_steps}: it can't be negative.")
-        _require(
-            0 <= self.beta1 < 1 and 0 <= self.beta2 < 1,
-            f"beta1={self.beta1}, beta2={self.beta2}: both must lie in [0, 1).",
-        )
-        _require(self.clip_norm > 0, f"clip_norm={self.clip_norm}: it must be positive.")
-        _require(self.schedule_steps >= 0, f"schedule_steps={self.schedule_steps}: it can't be negative.")
+        check_fields(self)
 
 
 @dataclass(frozen=True)
 class OuterConfig:
     """OuterOpt: SGD, with Nesterov momentum in the paper (3.2: learning rate 0.4)."""
 
-    optimizer: str
-    learning_rate: float
-    momentum: float
+    optimizer: Annotated[str, one_of("nesterov", "sgd")]
+    learning_rate: Weight
+    momentum: Decay
 
     def __post_init__(self) -> None:
-        _require(
-            self.optimizer in ("nesterov", "sgd"),
-            f"outer optimizer={self.optimizer!r}: choose nesterov or sgd.",
-        )
-        _require(0 <= self.momentum < 1, f"outer momentum={self.momentum}: it must lie in [0, 1).")
+        check_fields(self)
         _require(
             self.optimizer == "nesterov" or self.momentum == 0,
-            f"outer optimizer='sgd' with momentum={self.momentum}: it has none, set 0 or choose nesterov.",
+            f"optimizer='sgd' with momentum={self.momentum}: it has none, set 0 or choose nesterov.",
         )
 
 
@@ -118,23 +117,16 @@ class OuterConfig:
 class FragmentConfig:
     """How the model is cut (Figure 2). `whole` is one fragment of everything: DiLoCo."""
 
-    pattern: str  # strided | sequential | whole
-    layers: int  # |p|, layers a fragment at most
-    embedding: str  # own (its own fragment, Figure 17b) | merged (with the first layer fragment)
+    pattern: Annotated[str, one_of("strided", "sequential", "whole")]
+    layers: Layers  # |p|, layers a fragment at most
+    # own: its own fragment (Figure 17b); merged: with the first layer fragment
+    embedding: Annotated[str, one_of("own", "merged")]
 
     def __post_init__(self) -> None:
-        _require(
-            self.pattern in ("strided", "sequential", "whole"),
-            f"fragment pattern={self.pattern!r}: choose strided, sequential or whole.",
-        )
-        _require(self.layers >= 1, f"fragment layers={self.layers}: a fragment holds at least one layer.")
-        _require(
-            self.embedding in ("own", "merged"),
-            f"fragment embedding={self.embedding!r}: choose own or merged.",
-        )
+        check_fields(self)
         _require(
             not (self.pattern == "whole" and self.embedding == "own"),
-            "fragment pattern='whole' holds the embedding too: set embedding='merged'.",
+            "pattern='whole' holds the embedding too: set embedding='merged'.",
         )
 
 
@@ -142,80 +134,81 @@ class FragmentConfig:
 class CodecConfig:
     """What is sent of an outer gradient (2.4); it is always accumulated in float32."""
 
-    format: str
-    scale: str = "row"  # row | tensor | block:N
-    drop: str = later("none")  # none | feddropout | dare | topk | ties (Figure 11)
-    keep: float = later(1.0)  # the fraction of values kept
+    format: Annotated[str, one_of(*FORMATS)]
+    scale: Annotated[str, text("row|tensor|block:[1-9][0-9]{0,8}", "row, tensor or block:N with N >= 1")] = "row"
+    drop: Annotated[str, one_of(*DROPS)] = later("none")  # Figure 11
+    keep: Annotated[float, number(above=0, most=1)] = later(1.0)  # the fraction of values kept
 
     def __post_init__(self) -> None:
-        _require(0 < self.keep <= 1, f"codec keep={self.keep}: it must lie in (0, 1].")
+        check_fields(self)
+        _require(
+            not (self.format == "sign" and self.scale == "tensor"),
+            "format='sign' with scale='tensor': the mean over a sharded tensor depends on the order of its sum, so "
+            "choose scale='row' or 'block:N'.",
+        )
 
 
 @dataclass(frozen=True)
 class SyncConfig:
     """Algorithm 2's knobs; Algorithm 1 is one whole fragment with τ = 0."""
 
-    every: int  # H
-    delays: tuple[int, ...]  # τ, one for all replicas or one for each
-    mix: float  # α
+    every: Annotated[int, whole(1, MOST_EVERY)]  # H
+    delays: Delays  # τ, one for all replicas or one for each
+    mix: Fraction  # α
     fragments: FragmentConfig
     codec: CodecConfig
     outer: OuterConfig
-    offset_sign: int = -1  # a fragment is due when t + sign * t_p = 0 mod H: -1 Algorithm 2, +1 the text of 2.2
-    first_sync: str = "trained"  # trained: no fragment before it has trained H steps | due: from its first due step
+    # a fragment is due when t + sign * t_p = 0 mod H: -1 Algorithm 2, +1 the text of 2.2
+    offset_sign: Annotated[int, whole(-1, 1)] = -1
+    # trained: no fragment before it has trained H steps; due: from its first due step
+    first_sync: Annotated[str, one_of("trained", "due")] = "trained"
     frozen: bool = later(False)  # FedPart: fragments not due at the next sync take no inner update
 
     def __post_init__(self) -> None:
-        _require(self.every >= 1, f"every={self.every} (H): a fragment syncs every 1 or more steps.")
-        _require(len(self.delays) >= 1, "delays=() (τ): give one delay, or one for each replica.")
+        check_fields(self)
         _require(
-            all(0 <= d < self.every for d in self.delays),
+            all(delay < self.every for delay in self.delays),
             f"delays={self.delays} (τ) with every={self.every} (H): each delay must lie in [0, H).",
         )
-        _require(0 <= self.mix <= 1, f"mix={self.mix} (α): it must lie in [0, 1].")
-        _require(self.offset_sign in (-1, 1), f"offset_sign={self.offset_sign}: choose -1 or 1.")
-        _require(self.first_sync in ("trained", "due"), f"first_sync={self.first_sync!r}: choose trained or due.")
+        _require(self.offset_sign != 0, f"offset_sign={self.offset_sign}: give -1 or 1.")
 
 
 @dataclass(frozen=True)
 class ValidationConfig:
     """Validation loss: at the end always, and every `every` steps; on the first `sequences` held-out windows."""
 
-    every: int
-    sequences: int
-    parameters: str = "outer"  # no knob: a row says which it reads of a run (Table 3); here since ids hold it
+    every: Steps
+    sequences: Large
+    # no knob: a row says which it reads of a run (Table 3); here since ids hold it
+    parameters: Annotated[str, text("outer", "'outer', and let a Row say which it reads")] = "outer"
 
     def __post_init__(self) -> None:
-        _require(
-            self.parameters == "outer",
-            f"validation parameters={self.parameters!r}: leave them 'outer', and let a Row say which it reads.",
-        )
-        _require(
-            self.every >= 1 and self.sequences >= 1,
-            f"validation every={self.every}, sequences={self.sequences}: both must be at least 1.",
-        )
+        check_fields(self)
 
 
 @dataclass(frozen=True)
 class RunConfig:
     """One training run. Data-parallel is `replicas=1, sync=None`; every other method differs in `sync` only."""
 
-    scale: str
+    scale: Annotated[str, one_of(*SCALES)]
     model: ModelConfig
     inner: InnerConfig
     sync: SyncConfig | None
-    replicas: int  # M
-    corpus: str
-    batch: int  # B, sequences a step over all replicas
-    steps: int  # T
+    replicas: Annotated[int, whole(1, MOST_REPLICAS)]  # M
+    corpus: Annotated[str, one_of(*CORPORA)]
+    batch: Large  # B, sequences a step over all replicas
+    steps: Steps  # T
     validation: ValidationConfig
-    seed: int = 0
+    seed: Annotated[int, whole(0, 2**31 - 1)] = 0
     repeat_data: bool = False  # more than one epoch is an error unless this says so
 
     def __post_init__(self) -> None:
-        _require(self.scale in SCALES, f"scale={self.scale!r}: choose one of {', '.join(SCALES)}.")
-        _require(self.replicas >= 1, f"replicas={self.replicas} (M): at least one replica is needed.")
-        _require(self.steps >= 1, f"steps={self.steps}: a run has at least one step.")
+        check_fields(self)
+        _require(
+            self.inner.warmup_steps <= self.steps,
+            f"inner.warmup_steps={self.inner.warmup_steps} of steps={self.steps}: a run is at least as long as its "
+            "warm-up.",
+        )
         _require(
             self.batch % self.replicas == 0,
             f"batch={self.batch} over replicas={self.replicas}: the global batch must be divisible by M.",
@@ -227,13 +220,13 @@ class RunConfig:
         if self.sync is not None:
             _require(
                 len(self.sync.delays) in (1, self.replicas),
-                f"delays={self.sync.delays} (τ) for replicas={self.replicas}: give one, or one a replica.",
+                f"sync.delays={self.sync.delays} (τ) for replicas={self.replicas}: give one, or one a replica.",
             )
             if self.sync.fragments.pattern != "whole":
                 _require(
                     self.sync.fragments.layers <= self.model.layers,
-                    f"fragments of {self.sync.fragments.layers} layers in a model of {self.model.layers}: "
-                    "a fragment can't be larger than the model.",
+                    f"sync.fragments.layers={self.sync.fragments.layers} in a model of {self.model.layers}: a fragment "
+                    "can't be larger than the model.",
                 )
 
     @property

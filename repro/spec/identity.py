@@ -10,10 +10,11 @@ import functools
 import hashlib
 import json
 import math
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 from repro.errors import UserError
 from repro.spec.config import RunConfig
+from repro.values import Rule, brief, rules_of
 
 MAX_ID = 40
 
@@ -43,7 +44,7 @@ def canonical(value: Any) -> Any:
 @functools.cache
 def _fields(kind: type) -> tuple[tuple[str, bool, tuple[Any, ...]], ...]:
     """(name, whether its type is float, the value with which it is left out, if any) of each field of a dataclass."""
-    hints = _hints(kind)
+    hints = get_type_hints(kind)
     return tuple(
         (f.name, hints[f.name] is float, (f.default,) if f.metadata.get("neutral") else ())
         for f in dataclasses.fields(kind)
@@ -80,42 +81,32 @@ def method_slug(config: RunConfig) -> str:
     return f"{name}-h{config.sync.every}-{config.sync.codec.format.replace('_', '')}"
 
 
-@functools.cache
-def _hints(kind: type) -> dict[str, Any]:
-    """The types of a dataclass's fields: looking them up costs more than all else in reading stored configs."""
-    return get_type_hints(kind)
-
-
 def from_json(kind: type, data: Any, where: str = "config") -> Any:
-    """Rebuild a config of dataclass `kind` from its canonical JSON; UserError on unknown or missing fields."""
-    fields = {f.name: f for f in dataclasses.fields(kind)}
+    """Rebuild a config of dataclass `kind` from its canonical JSON.
+
+    UserError with the dotted name of a field that is unknown, missing or wrong.
+    """
+    known = {field.name: field for field in dataclasses.fields(kind)}
     if not isinstance(data, dict):
-        raise UserError(f"{where}={data!r} is not an object: give its fields, {', '.join(fields)}.")
-    unknown = sorted(set(data) - set(fields))
+        raise UserError(f"{where}={brief(data)} is not an object: give its fields, {', '.join(known)}.")
+    unknown = sorted(set(data) - set(known))
     if unknown:
-        raise UserError(f"{where} has no field {unknown[0]!r}: known fields are {', '.join(fields)}.")
-    hints = _hints(kind)
-    values = {name: _value(hints[name], item, f"{where}.{name}") for name, item in data.items()}
-    missing = [n for n, f in fields.items() if n not in values and f.default is dataclasses.MISSING]
+        raise UserError(f"{where} has no field {brief(unknown[0])}: known fields are {', '.join(known)}.")
+    missing = [n for n, field in known.items() if n not in data and field.default is dataclasses.MISSING]
     if missing:
         raise UserError(f"{where} lacks the field {missing[0]!r}: give it a value.")
-    return kind(**values)
+    rules = rules_of(kind).fields
+    values = {name: _value(rules[name], item, f"{where}.{name}") for name, item in data.items()}
+    try:
+        return kind(**values)
+    except UserError as error:
+        raise UserError(f"{where}.{error}") from error
 
 
-def _value(hint: Any, item: Any, where: str) -> Any:
-    if dataclasses.is_dataclass(hint):
-        return from_json(hint, item, where)  # type: ignore[arg-type]
-    if isinstance(item, list) and get_origin(hint) is tuple:
-        return tuple(_value(get_args(hint)[0], x, where) for x in item)
-    inner = [a for a in get_args(hint) if dataclasses.is_dataclass(a)]
-    if inner and item is not None:
-        return from_json(inner[0], item, where)  # type: ignore[arg-type]
-    if isinstance(item, list):
-        return tuple(item)
-    wanted = {int: int, float: (int, float), str: str, bool: bool}.get(hint)
-    if wanted is not None and (not isinstance(item, wanted) or (isinstance(item, bool) and hint is not bool)):
-        raise UserError(f"{where}={item!r} is not a {hint.__name__}: give it a value of that type.")
-    return item
+def _value(rule: Rule, item: Any, where: str) -> Any:
+    if rule.part and item is not None:
+        return from_json(rule.part, item, where)
+    return tuple(item) if isinstance(item, list) and tuple in rule.classes else item
 
 
 def differences(one: RunConfig, two: RunConfig) -> list[tuple[str, Any, Any]]:

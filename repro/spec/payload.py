@@ -10,55 +10,13 @@ that carry one. No JAX here: `repro.diloco.compress` produces exactly these size
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import prod
 
 from repro.errors import UserError
+from repro.formats import FORMATS, MASKED_DROPS
 from repro.spec.config import CodecConfig
 
-
-@dataclass(frozen=True)
-class Format:
-    """Width of one code in bits, and whether blocks of codes carry a one-byte power-of-two scale."""
-
-    bits: int
-    scaled: bool
-
-
-FORMATS: dict[str, Format] = {
-    "float32": Format(32, scaled=False),
-    "bfloat16": Format(16, scaled=False),
-    "float8_e4m3": Format(8, scaled=True),
-    "float8_e5m2": Format(8, scaled=True),
-    "int8": Format(8, scaled=True),
-    "e3m0": Format(4, scaled=True),  # the paper's four bits: sign and 3 exponent bits (2.4)
-    "e2m1": Format(4, scaled=True),
-    "int4": Format(4, scaled=True),
-    "e2m0": Format(3, scaled=True),  # sign and 2 exponent bits
-    "e1m0": Format(2, scaled=True),  # sign and 1 exponent bit: −S, 0 or S
-    "sign": Format(1, scaled=True),
-}
-RANDOM_DROPS = ("feddropout", "dare")  # masks drawn from a key that both ends know
-MASKED_DROPS = ("topk", "ties")  # masks depend on the values, so they travel
-DROPS = ("none", *RANDOM_DROPS, *MASKED_DROPS)
 SIGN_BLOCK_MAX = 65_536  # a block's sum of 16-bit magnitudes must fit 32 bits (repro.diloco.compress)
-
-
-def check_codec(codec: CodecConfig) -> None:
-    """Raise UserError for an unknown format, scale or drop, or a combination that has no meaning."""
-    if codec.format not in FORMATS:
-        raise UserError(f"codec format={codec.format!r}: choose one of {', '.join(FORMATS)}.")
-    if codec.drop not in DROPS:
-        raise UserError(f"codec drop={codec.drop!r}: choose one of {', '.join(DROPS)}.")
-    name, colon, size = codec.scale.partition(":")
-    known = codec.scale in ("row", "tensor") or (name == "block" and colon and size.isdecimal() and int(size))
-    if not known:
-        raise UserError(f"codec scale={codec.scale!r}: choose row, tensor or block:N with N >= 1.")
-    if codec.format == "sign" and codec.scale == "tensor":
-        raise UserError(
-            "codec format='sign' with scale='tensor': the mean over a sharded tensor depends on the order of "
-            "its sum, so choose scale='row' or 'block:N'."
-        )
 
 
 def kept(codec: CodecConfig, columns: int) -> int:
@@ -91,7 +49,6 @@ def row_bytes(codec: CodecConfig, columns: int) -> int:
     With scale="tensor" each row repeats its tensor's scale byte, so that rows decode on their own
     wherever they are sharded to; that byte is sent, so it is counted.
     """
-    check_codec(codec)
     if columns < 1:
         raise ValueError(f"a row needs at least one column, not {columns}")
     form = FORMATS[codec.format]

@@ -22,7 +22,7 @@ def program_config(config: RunConfig, actions: tuple[Action, ...] = (), *, cut: 
         scale="smoke",
         inner=replace(config.inner, warmup_steps=0, final_fraction=1.0, schedule_steps=0),
         sync=sync and _program_sync(sync, bool(actions), cut),
-        corpus="",
+        corpus="smoke",
         steps=1,
         validation=replace(config.validation, every=1, sequences=1, parameters="outer"),
         seed=config.seed if actions and sync and sync.codec.drop != "none" else 0,

@@ -74,7 +74,9 @@ def check_drawn(draw: Any, fragments: st.SearchStrategy[FragmentConfig], delays:
         mix=draw(st.sampled_from([0.0, 0.25, 0.5, 1.0])),
         fragments=draw(fragments),
     )
-    config = tiny.run_config(sync, steps=draw(st.integers(h, 2 * h + 4)), seed=draw(st.integers(0, 99)))
+    config = tiny.run_config(
+        sync, steps=draw(st.integers(max(h, tiny.INNER.warmup_steps), 2 * h + 4)), seed=draw(st.integers(0, 99))
+    )
     rig.assert_follows(rig.drive(config), rig.expected(config), ATOL)
 
 
@@ -184,7 +186,7 @@ def test_unrolled_layers_are_scanned_layers() -> None:
 
 
 def test_the_loss_is_the_mean_negative_log_likelihood_of_each_replica() -> None:
-    config = tiny.run_config(tiny.synced(every=4, delays=(1,)), steps=1)
+    config = tiny.run_config(tiny.synced(every=4, delays=(1,)), steps=tiny.INNER.warmup_steps)
     logits = jax.jit(lambda p, x: rig.lm.logits(p, x, config.model, unroll=False))
     loss = []
     for rows in rig.tokens(config, 1):

@@ -21,7 +21,7 @@ RUN = tiny.run_config(SYNC)
         (tiny.MODEL, dict(heads=3), "ffn_width=32 with heads=3"),
         (tiny.MODEL, dict(vocab=1), "vocab=1"),
         (tiny.MODEL, dict(seq_len=0), "seq_len=0"),
-        (tiny.MODEL, dict(compute_dtype="float16"), "float16.*choose float32 or bfloat16"),
+        (tiny.MODEL, dict(compute_dtype="float16"), "float16.*give float32 or bfloat16"),
         (tiny.MODEL, dict(positions="rotary"), "rotary"),
         (tiny.INNER, dict(learning_rate=0.0), "learning_rate=0.0"),
         (tiny.INNER, dict(warmup_steps=-1), "warmup_steps=-1"),
@@ -45,7 +45,7 @@ RUN = tiny.run_config(SYNC)
         (ValidationConfig(1, 1), dict(parameters="first"), "'first'.*let a Row say"),
         (ValidationConfig(1, 1), dict(every=0), "every=0"),
         (ValidationConfig(1, 1), dict(sequences=0), "sequences=0"),
-        (RUN, dict(scale="huge"), "'huge'.*paper, mini, smoke"),
+        (RUN, dict(scale="huge"), "'huge'.*paper, mini or smoke"),
         (RUN, dict(replicas=0), "replicas=0"),
         (RUN, dict(steps=0), "steps=0"),
         (RUN, dict(batch=5), "batch=5 over replicas=2"),
@@ -54,7 +54,7 @@ RUN = tiny.run_config(SYNC)
         (
             RUN,
             dict(sync=tiny.synced(fragments=FragmentConfig("strided", 4, "own"))),
-            "fragments of 4 layers in a model of 3",
+            r"sync\.fragments\.layers=4 in a model of 3",
         ),
     ],
 )

@@ -1,0 +1,157 @@
+"""Values that can't be: each field of a config, of launch.toml and of resources, and each option of a command.
+
+A value is refused in one sentence that names it, with exit code 2, before anything is written; never in a traceback,
+and never by a hang. The oracle is the table itself: what a field may hold is written here again, by hand.
+"""
+
+import json
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pytest
+import tiny
+
+from repro.errors import UserError
+from repro.files import read_json
+from repro.spec.config import RunConfig
+from repro.spec.identity import config_text, from_json, run_id
+
+RUN = tiny.run_config(tiny.synced(every=4, delays=(1, 2)))
+NOT_A_NUMBER = ["8", True, None, [], {}, float("nan"), float("inf")]
+NOT_COUNTED = [*NOT_A_NUMBER, -1, 1.5, 10**12, 10**30]
+NOT_A_WORD = ["", "wiki", " smoke", "smoke\n", "sm\0ke", 3, None, ["smoke"]]
+NOT_FROM_0_TO_1 = [*NOT_A_NUMBER, -0.1, 1.1, -(10**30)]
+# field -> what it must refuse
+WRONG: dict[str, list[Any]] = {
+    "scale": NOT_A_WORD,
+    "model": [3, None, [], "tiny"],
+    "model.size": ["", "/x", "a/b", "..", "-x", "a b", "a\0b", "ü", "x" * 300, 3, None],
+    "model.layers": [*NOT_COUNTED, 0, 10**7],
+    "model.ffn_width": [*NOT_COUNTED, 0, -64, 30],
+    "model.heads": [*NOT_COUNTED, 0, 3],
+    "model.vocab": [*NOT_COUNTED, 0, 1],
+    "model.seq_len": [*NOT_COUNTED, 0],
+    "model.compute_dtype": [*NOT_A_WORD, "float16"],
+    "model.z_loss": [*NOT_A_NUMBER, -1e-4],
+    "model.positions": [*NOT_A_WORD, "rotary"],
+    "inner": [3, None, []],
+    "inner.learning_rate": [*NOT_A_NUMBER, 0, -0.1, 1e300],
+    "inner.warmup_steps": [*NOT_COUNTED, 10**9, RUN.steps + 1],
+    "inner.final_fraction": NOT_FROM_0_TO_1,
+    "inner.beta1": [*NOT_FROM_0_TO_1, 1],
+    "inner.beta2": [*NOT_FROM_0_TO_1, 1],
+    "inner.eps": [*NOT_A_NUMBER, 0, -1e-8],
+    "inner.weight_decay": [*NOT_A_NUMBER, -0.1],
+    "inner.clip_norm": [*NOT_A_NUMBER, 0, -1],
+    "inner.schedule_steps": NOT_COUNTED,
+    "sync": [3, [], "none"],
+    "sync.every": [*NOT_COUNTED, 0, 10**9],
+    "sync.delays": [None, "11", {}, [[1]], [], [1, -1], [1.0], ["1"], [True], [None], 1, [4], [1, 1, 1], [10**30]],
+    "sync.mix": NOT_FROM_0_TO_1,
+    "sync.fragments": [3, None, []],
+    "sync.fragments.pattern": [*NOT_A_WORD, "random"],
+    "sync.fragments.layers": [*NOT_COUNTED, 0, 4],
+    "sync.fragments.embedding": [*NOT_A_WORD, "split"],
+    "sync.codec": [3, None, [], "e3m0"],
+    "sync.codec.format": [*NOT_A_WORD, "e9m9"],
+    "sync.codec.scale": [*NOT_A_WORD, "block", "block:", "block:0", "block:-4", "block:٤", "block:" + "9" * 30],
+    "sync.codec.drop": [*NOT_A_WORD, "random"],
+    "sync.codec.keep": [*NOT_FROM_0_TO_1, 0],
+    "sync.outer": [3, None, []],
+    "sync.outer.optimizer": [*NOT_A_WORD, "lion"],
+    "sync.outer.learning_rate": [*NOT_A_NUMBER, -0.4],
+    "sync.outer.momentum": [*NOT_FROM_0_TO_1, 1],
+    "sync.offset_sign": [*NOT_A_NUMBER, 0, 2, -2],
+    "sync.first_sync": [*NOT_A_WORD, "never"],
+    "sync.frozen": ["false", 0, 1, None],
+    "replicas": [*NOT_COUNTED, 0, 3],
+    "corpus": ["", "wiki", "c4\n", "../c4", 3, None, ["c4"]],
+    "batch": [*NOT_COUNTED, 0, 5],
+    "steps": [*NOT_COUNTED, 0],
+    "validation": [3, None, []],
+    "validation.every": [*NOT_COUNTED, 0],
+    "validation.sequences": [*NOT_COUNTED, 0],
+    "validation.parameters": [*NOT_A_WORD, "last"],
+    "seed": NOT_COUNTED,
+    "repeat_data": ["no", 0, None],
+}
+
+
+def every_field(kind: type = RunConfig, prefix: str = "") -> list[str]:
+    hints, names = get_type_hints(kind), []
+    for field in fields(kind):
+        names.append(f"{prefix}{field.name}")
+        parts = [part for part in (hints[field.name], *get_args(hints[field.name])) if is_dataclass(part)]
+        names += every_field(parts[0], f"{prefix}{field.name}.") if parts else []
+    return names
+
+
+def test_every_field_of_a_config_is_in_the_table() -> None:
+    assert sorted(WRONG) == sorted(every_field())
+
+
+def with_value(name: str, value: Any) -> dict[str, Any]:
+    """The config's JSON with one field changed."""
+    content = json.loads(config_text(RUN))
+    *parts, last = name.split(".")
+    inside = content
+    for part in parts:
+        inside = inside[part]
+    inside[last] = value
+    return content
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_field_of_a_config_refuses(name: str) -> None:
+    for value in WRONG[name]:
+        with pytest.raises(UserError) as caught:
+            from_json(RunConfig, with_value(name, value))
+        said = str(caught.value)
+        assert said.startswith("config.") and f"{name.rpartition('.')[2]}=" in said, (value, said)
+        assert said.endswith(".") and "\n" not in said and len(said) < 250, (value, said)
+
+
+def test_a_refusal_says_what_is_right() -> None:
+    table: list[tuple[str, Any, str]] = [
+        ("sync.codec.format", "e9m9", "config.sync.codec.format='e9m9': give float32, bfloat16, float8_e4m3"),
+        ("corpus", "wiki", "config.corpus='wiki': give mini, smoke, c4 or dolma."),
+        ("model.layers", 10**7, "config.model.layers=10000000: give a whole number from 1 to 1,000."),
+        ("inner.final_fraction", -1, "config.inner.final_fraction=-1: give a number from 0 to 1."),
+        ("sync.delays", [[1]], "config.sync.delays=([1],): give a list of delays in [0, H), one or one a replica."),
+        ("sync", 3, "config.sync=3 is not an object: give its fields, every, delays"),
+        ("inner.warmup_steps", 13, "config.inner.warmup_steps=13 of steps=12: a run is at least as long"),
+    ]
+    for name, value, sentence in table:
+        with pytest.raises(UserError) as caught:
+            from_json(RunConfig, with_value(name, value))
+        assert str(caught.value).startswith(sentence)
+
+
+def test_whole_numbers_in_fields_of_numbers_are_taken() -> None:
+    whole = from_json(RunConfig, with_value("sync.mix", 1))
+    assert run_id(whole) == run_id(from_json(RunConfig, with_value("sync.mix", 1.0)))
+
+
+def test_a_config_made_in_python_is_checked_as_one_that_is_read() -> None:
+    for change in ({"model": json.loads(config_text(RUN))["model"]}, {"sync": None}, {"batch": 4.0}, {"seed": "0"}):
+        with pytest.raises(UserError):
+            replace(RUN, **change)
+    with pytest.raises(UserError, match=r"delays=\[1\]"):
+        tiny.synced(delays=[1])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[1,]", "NaN", '{"loss": NaN}', '{"loss": -Infinity}', '{"loss": 1e999}', '"\\ud800"', '"\udcff"'),
+        *("[" * 100_000, '{"a": ' * 100_000, "9" * 5_000),
+    ],
+    ids=lambda text: text[:12],
+)
+def test_what_is_no_json_is_one_sentence(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(UserError, match="is not JSON") as caught:
+        read_json(path)
+    assert "\n" not in str(caught.value)
