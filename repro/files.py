@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from repro.errors import UserError
 
 T = TypeVar("T")

@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-GROUND = {"repro.errors", "repro.words", "repro.files", "repro.cores"}
+GROUND = {"repro.errors", "repro.words", "repro.files", "repro.cores", "repro.values"}
 # package: what it may import beside itself and the ground
 MAY_IMPORT = {
     "repro.errors": set(),
     "repro.words": {"repro.errors"},
     "repro.files": {"repro.errors", "repro.words"},
     "repro.cores": {"repro.errors"},
+    "repro.values": {"repro.errors"},
     "repro.spec": set(),
     "repro.corpus": set(),
     "repro.network": {"repro.spec"},

@@ -14,12 +14,12 @@ from experiments.streaming.figure6 import SIZES as FRAGMENT_SIZES
 from experiments.streaming.table4 import EXPERIMENT as TABLE4
 from experiments.streaming.table4 import NETWORKS
 from experiments.streaming.table7 import BUDGETS
-from repro.formats import FORMATS
 from repro.network.account import memory, run_bytes, send_bytes
 from repro.network.methods import Network, method
 from repro.network.scenario import paper_cycle, paper_period
 from repro.spec.config import FragmentConfig
 from repro.spec.experiment import vary
+from repro.spec.formats import FORMATS
 from repro.spec.fragments import cut
 from repro.spec.schedule import offsets, sync_steps
 

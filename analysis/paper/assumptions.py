@@ -8,9 +8,9 @@ not listed.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from repro.formats import FORMATS
 from repro.spec.config import ModelConfig, RunConfig, SyncConfig
 from repro.spec.experiment import PlannedRun
+from repro.spec.formats import FORMATS
 
 PAPER_LONGEST_EVERY = 100  # H of the sparser main runs, for counting rounds
 

@@ -7,9 +7,9 @@ pruning "also underperformed". Values that are kept are sent in float32, so that
 """
 
 from experiments.streaming.base import ABLATED, ABLATED_EVERY, ABLATION_NOTE, c4, streaming
-from repro.formats import FORMATS
 from repro.spec.config import CodecConfig
 from repro.spec.experiment import Experiment, Row, vary
+from repro.spec.formats import FORMATS
 
 PRECISION = "Precision"
 FORMATS_SHOWN = {"float32": False, "bfloat16": False, "float8_e4m3": True, "e3m0": False, "e2m1": True, "e1m0": True}

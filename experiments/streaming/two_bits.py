@@ -7,9 +7,9 @@ the scale of the row. The walk through docs/new-experiment.md builds this file.
 """
 
 from experiments.streaming.base import ABLATED, ABLATED_EVERY, ABLATION_NOTE, c4, streaming
-from repro.formats import FORMATS
 from repro.spec.config import CodecConfig
 from repro.spec.experiment import Experiment, MiniClaim, Row, vary
+from repro.spec.formats import FORMATS
 
 FOUR, TWO = "E3M0, four bits", "E1M0, two bits"
 CODECS = {FOUR: "e3m0", "E2M0, three bits": "e2m0", TWO: "e1m0"}

@@ -18,7 +18,7 @@ from repro.corpus.recipes import TEXT_VOCAB, MiniRecipe, SmokeRecipe
 from repro.corpus.shards import writing_to
 from repro.corpus.tokens import MANIFEST
 from repro.errors import UserError
-from repro.spec.config import CORPORA
+from repro.values import CORPORA
 
 TEXT_CORPORA = ("c4", "dolma")
 _FREE_BYTES = {"mini": 1_000_000_000, "smoke": 10_000_000}

@@ -36,8 +36,8 @@ from jax import lax
 
 from repro.diloco.dropping import restore, select
 from repro.diloco.packing import pack, unpack
-from repro.formats import FORMATS
 from repro.spec.config import CodecConfig
+from repro.spec.formats import FORMATS
 from repro.spec.payload import block_columns, kept, mask_bytes, packed_bytes, row_bytes
 
 _MAGNITUDE = 0x7FFFFFFF

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from repro.diloco.packing import pack, unpack
-from repro.formats import MASKED_DROPS, RANDOM_DROPS
 from repro.spec.config import CodecConfig
+from repro.spec.formats import MASKED_DROPS, RANDOM_DROPS
 from repro.spec.payload import kept
 
 

@@ -19,9 +19,9 @@ from jax.sharding import PartitionSpec as P
 from repro.diloco.compress import decode, encode
 from repro.diloco.dropping import drop_key
 from repro.diloco.mesh import DATA, FSDP, REPLICA, leaf_spec, replicated_leaf_spec, width
-from repro.formats import RANDOM_DROPS
 from repro.spec import payload
 from repro.spec.config import CodecConfig
+from repro.spec.formats import RANDOM_DROPS
 from repro.spec.shapes import LEAVES, is_norm
 
 Rows = dict[str, Any]  # "group/leaf" -> array

@@ -19,12 +19,12 @@ from jax.experimental import topologies
 
 from repro.diloco.resources import Resources
 from repro.errors import UserError
-from repro.formats import FORMATS
 from repro.machines.placement import GIB, Placement, chip, estimate, mends
 from repro.machines.programs import DoesNotFit, Program, Programs
 from repro.network.account import Collective, collective_factor, rule_bits, send_bytes
 from repro.spec.actions import Action
 from repro.spec.config import RunConfig
+from repro.spec.formats import FORMATS
 from repro.spec.payload import DATA_PARALLEL_CODEC
 from repro.training.state import Layout
 from repro.training.step import Stepper

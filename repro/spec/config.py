@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from repro.errors import UserError
-from repro.formats import DROPS, FORMATS
-from repro.values import check_fields, number, one_of, several, text, whole
+from repro.spec.formats import DROPS, FORMATS
+from repro.values import CORPORA, check_fields, number, one_of, several, text, whole
 
 SCALES = ("paper", "mini", "smoke")
-CORPORA = ("mini", "smoke", "c4", "dolma")
 MOST_LAYERS, MOST_REPLICAS, MOST_STEPS, MOST_EVERY = 1_000, 10_000, 10**8, 10**6
 
 Layers = Annotated[int, whole(1, MOST_LAYERS)]

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from math import prod
 
 from repro.errors import UserError
-from repro.formats import FORMATS, MASKED_DROPS
 from repro.spec.config import CodecConfig
+from repro.spec.formats import FORMATS, MASKED_DROPS
 
 SIGN_BLOCK_MAX = 65_536  # a block's sum of 16-bit magnitudes must fit 32 bits (repro.diloco.compress)
 

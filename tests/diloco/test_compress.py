@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repro.diloco.compress import decode, encode
-from repro.formats import FORMATS
 from repro.spec.config import CodecConfig
+from repro.spec.formats import FORMATS
 from repro.spec.payload import row_bytes
 
 COLUMNS = 13  # odd, and no multiple of 8: the last byte is part filled

@@ -12,12 +12,12 @@ from analysis.pages.report import compiled
 from experiments.registry import load, trained
 from repro.commands.cli import main
 from repro.files import read_json, write_json
-from repro.formats import FORMATS
 from repro.machines.placement import place
 from repro.network.account import rule_bits
 from repro.results.collected import archive_path
 from repro.spec.config import CodecConfig
 from repro.spec.experiment import expand
+from repro.spec.formats import FORMATS
 from repro.spec.shapes import parameter_shapes
 
 FOUND = read_json(archive_path(COMPILED)) or {}

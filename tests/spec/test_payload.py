@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from repro.errors import UserError
-from repro.formats import FORMATS
 from repro.spec.config import CodecConfig
+from repro.spec.formats import FORMATS
 from repro.spec.payload import fragment_bytes, kept, leaf_bytes, row_bytes
 
 
