@@ -1,5 +1,7 @@
-"""Numbers in sentences."""
+"""Words on a screen: numbers in sentences, plain tables, and what a terminal has no sign for."""
 
+import io
+import sys
 from collections.abc import Iterable, Sequence
 
 
@@ -40,3 +42,9 @@ def short(value: float, units: tuple[tuple[float, str], ...] = UNITS) -> str:
         if value >= 0.9995 * unit:  # what rounds to 1,000 of a unit is 1 of the next
             return f"{value / unit:#.3g}".rstrip(".") + name
     return f"{value:.0f}"
+
+
+def show_what_can_be() -> None:
+    """Replace, from now on, each character that standard output has no sign for; standard error does so by itself."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")

@@ -139,7 +139,7 @@ def test_a_package_says_in_one_sentence_what_it_is(module: str) -> None:
 def failing_without(blocked: tuple[str, ...], names: list[str]) -> dict[str, str]:
     """module -> why it can't be imported in a fresh interpreter that lacks some packages."""
     command = [sys.executable, "-c", PROGRAM, json.dumps([blocked, names])]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, encoding="utf-8")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -178,7 +178,7 @@ def drawn(table: Table, out: Path, forms: Sequence[str] = ("png", "svg")) -> Pat
     name, module = FIGURES[table.experiment.name]
     stamp = out / f"{name}.inputs"
     inputs = digest(table, module)
-    drawn_from, *there = stamp.read_text().split() if stamp.exists() else [""]
+    drawn_from, *there = stamp.read_text(encoding="utf-8").split() if stamp.exists() else [""]
     there = [form for form in there if (out / f"{name}.{form}").exists()]
     if drawn_from != inputs or not set(forms) <= set(there):
         from analysis.figures.style import save  # matplotlib: half a second that most calls don't pay

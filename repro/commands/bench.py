@@ -19,6 +19,7 @@ import numpy as np
 from repro.commands import bench_start
 from repro.cores import cores, keep_to
 from repro.diloco.jax_settings import pin
+from repro.words import show_what_can_be
 
 BLOCKS, STEPS = 15, 60
 SIZE = "100M"  # the second of the mini ladder
@@ -192,6 +193,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Speed as ratios, measured in one run.")
     parser.add_argument("--cache", type=Path, default=Path("cache"))
     args = parser.parse_args()
+    show_what_can_be()
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # finding an accelerator's library must not start it
     pin()
     keep_to(cores()[:1])

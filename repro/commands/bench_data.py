@@ -44,7 +44,7 @@ def write_random_tokens(folder: Path, shards: int, tokens: int) -> Path:
     ids = {"unk": -1, "bos": -1, "eos": 0, "pad": -1}
     tokenizer = {"kind": "random", "file": None, "sha256": "", "vocab": 32_000, **ids}
     manifest = {"format": FORMAT_VERSION, "corpus": "random", "in_domain": [], "tokenizer": tokenizer}
-    (folder / MANIFEST).write_text(json.dumps({**manifest, "splits": {"train": {"shards": listed}}}))
+    (folder / MANIFEST).write_text(json.dumps({**manifest, "splits": {"train": {"shards": listed}}}), encoding="utf-8")
     return folder
 
 

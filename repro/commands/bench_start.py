@@ -33,7 +33,7 @@ def measure(cache: Path, scale: str = "mini") -> list[str]:
     with tempfile.TemporaryDirectory() as root:
         folder = open_folder(Path(root), config)
         asked = Path(root) / "asked.json"
-        asked.write_text(config_text(config))
+        asked.write_text(config_text(config), encoding="utf-8")
         for ends in (EXIT_INTERRUPTED, EXIT_INTERRUPTED, 0):
             _attempt(asked, Path(root), cache, stop=ends == EXIT_INTERRUPTED, expected=ends)
         second, third = _facts(folder, 2), _facts(folder, 3)
@@ -57,7 +57,7 @@ def lines(second: dict[str, Any], third: dict[str, Any]) -> list[str]:
 
 def _attempt(config: Path, root: Path, cache: Path, *, stop: bool, expected: int) -> None:
     command = [sys.executable, "-m", "repro", "train", str(config), "--root", str(root), "--cache", str(cache)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(smoke=False)) as child:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8", env=environment(smoke=False)) as child:
         assert child.stdout is not None
         for line in child.stdout:
             if stop and json.loads(line).get("stage") == "training":
@@ -68,4 +68,4 @@ def _attempt(config: Path, root: Path, cache: Path, *, stop: bool, expected: int
 
 
 def _facts(folder: RunFolder, attempt: int) -> dict[str, Any]:
-    return json.loads((folder.path / "provenance" / f"{attempt:06d}.json").read_text())
+    return json.loads((folder.path / "provenance" / f"{attempt:06d}.json").read_text(encoding="utf-8"))

@@ -11,6 +11,7 @@ from typing import Any
 from repro.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
 from repro.evaluation.tasks import SETS
 from repro.files import place
+from repro.words import show_what_can_be
 
 # What a wrong or full place to write to gives: the user's to mend, not a bug.
 DISK_ERRORS = {
@@ -40,6 +41,7 @@ _TEXT_OPTIONS = (
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command; 2 with one sentence on bad input, 42 when interrupted with everything saved."""
+    show_what_can_be()
     try:
         args = _parser().parse_args(words)
         return args.command(args)

@@ -28,7 +28,7 @@ def prepared_folder(cache: Path, corpus: str, vocab: int) -> Path:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the folder for this process; UserError if another has it. The system lets go however the process ends."""
-    with folder.with_name(f".{folder.name}.lock").open("w") as lock:
+    with folder.with_name(f".{folder.name}.lock").open("w", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -113,6 +113,6 @@ def _check_space(corpus: str, cache: Path) -> None:
 @contextmanager
 def _locked(cache: Path) -> Iterator[None]:
     """Hold the cache for this process; the system lets go of the lock however the process ends."""
-    with (cache / ".lock").open("w") as lock:
+    with (cache / ".lock").open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

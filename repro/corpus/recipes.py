@@ -34,7 +34,7 @@ class MiniRecipe:
     @property
     def digest(self) -> str:
         """8 hex digits over every field, the format and the pinned packages."""
-        return _digest(self, PINS.read_text())
+        return _digest(self, PINS.read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)

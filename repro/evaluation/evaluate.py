@@ -121,7 +121,7 @@ def _held(folder: RunFolder, cache: Path, wait: bool) -> Iterator[bool]:
     near = cache / "evals" / folder.run_id if is_bucket(folder.root) else folder.path / "evals"
     path = near / ".lock"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as lock:
+    with path.open("w", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:

@@ -22,7 +22,7 @@ from repro.evaluation.tasks import METRICS, Asked, EvalSpec, read_result
 from repro.files import place
 from repro.runs.folder import RunFolder
 from repro.spec.config import RunConfig
-from repro.words import counted
+from repro.words import counted, show_what_can_be
 
 REPORT_SECONDS = 10.0
 
@@ -58,7 +58,7 @@ def evaluate_all(
             words = ["--root", str(root), "--cache", str(cache), "--batch", str(batch), "--source", source]
             words += ["--cores", ",".join(map(str, own[index::workers]))]
             worker = subprocess.Popen(
-                [sys.executable, "-m", "repro.evaluation.evaluator", *words], stdin=subprocess.PIPE, text=True
+                [sys.executable, "-m", "repro.evaluation.evaluator", *words], stdin=subprocess.PIPE, encoding="utf-8"
             )
             started.append(worker)
             assert worker.stdin is not None
@@ -99,6 +99,7 @@ def main() -> int:
     parser.add_argument("--source", required=True)
     parser.add_argument("--cores", required=True)
     args = parser.parse_args()
+    show_what_can_be()
     keep_to(int(core) for core in args.cores.split(","))
     jobs = json.load(sys.stdin)
     try:

@@ -101,8 +101,8 @@ def write_task_files(cache: Path, source: str = "packages") -> dict[str, Path]:
     for task in TASKS.values():
         text = yaml.safe_dump(_task_file(task, packages, folder), sort_keys=False)
         written[task.name] = folder / f"{task.name}.yaml"
-        if not written[task.name].exists() or written[task.name].read_text() != text:
-            written[task.name].write_text(text)
+        if not written[task.name].exists() or written[task.name].read_text(encoding="utf-8") != text:
+            written[task.name].write_text(text, encoding="utf-8")
     return written
 
 
@@ -139,7 +139,7 @@ def _arc_test(packages: Path, folder: Path) -> Path:
             item["choices"] = {"text": doc["choices"], "label": list(labels)}
             found.setdefault(doc["id"], json.dumps(item))
     part = path.with_suffix(".part")
-    part.write_text("\n".join(found.values()) + "\n")
+    part.write_text("\n".join(found.values()) + "\n", encoding="utf-8")
     part.replace(path)
     return path
 

@@ -55,7 +55,7 @@ class Questions:
 def questions_path(asked: Asked, tokens: TokenSet, cache: Path, source: str = "packages") -> Path:
     """Where these questions lie once made; the digest in the name covers all that they depend on."""
     task = TASKS[asked.task]
-    pins = PINS.read_text() if source == "packages" else ""
+    pins = PINS.read_text(encoding="utf-8") if source == "packages" else ""
     text = json.dumps([FORMAT, harness(), vars(task), asked.indices, tokens.tokenizer.sha256, source, pins])
     return cache / "evals" / f"{asked.task}-{asked.count}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.npz"
 

@@ -88,7 +88,7 @@ def read_settings(path: Path, flags: dict[str, Any]) -> Settings:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except IsADirectoryError as error:

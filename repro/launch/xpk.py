@@ -50,7 +50,13 @@ def create(xpk: str, arguments: Sequence[str]) -> bool:
 def _call(command: Sequence[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Every question that xpk asks ("overwrite it?") is answered with no."""
     return subprocess.run(
-        command, input="n\n", capture_output=True, text=True, env={**os.environ, **environment}, check=False
+        command,
+        input="n\n",
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        env={**os.environ, **environment},
+        check=False,
     )
 
 

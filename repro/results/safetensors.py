@@ -38,7 +38,7 @@ def export(folder: RunFolder, cache: Path, out: Path, *, step: int | None = None
     write_json(out / "config.json", _config(config, tokens, facts))
     if tokens.tokenizer.file:
         shutil.copyfile(tokens.folder / tokens.tokenizer.file, out / tokens.tokenizer.file)
-    (out / "README.md").write_text(_page(config, tokens, facts, tensors))
+    (out / "README.md").write_text(_page(config, tokens, facts, tensors), encoding="utf-8")
     return out
 
 

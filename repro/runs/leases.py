@@ -228,13 +228,13 @@ def host() -> str:
     boot, space = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
     if not boot.exists():
         return f"{platform.node()} {platform.system()}"
-    return f"{platform.node()} {boot.read_text().strip()} {space.readlink()}"
+    return f"{platform.node()} {boot.read_text(encoding='utf-8').strip()} {space.readlink()}"
 
 
 def _process(pid: int) -> str | None:
     """When a process was started, which tells it from a later one of the same number; None when it has ended."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except FileNotFoundError:
         return _exists(pid) if not Path("/proc/self/stat").exists() else None
     return None if fields[0] in "ZX" else fields[19]

@@ -44,7 +44,15 @@ def _git(top: Path, *words: str) -> str | None:
     """What git prints of the repository that `top` lies in, whatever the environment names; None when it fails."""
     environment = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
     try:
-        done = subprocess.run(["git", *words], cwd=top, capture_output=True, text=True, timeout=20, env=environment)
+        done = subprocess.run(
+            ["git", *words],
+            cwd=top,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=20,
+            env=environment,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
@@ -63,7 +71,7 @@ def machine() -> dict[str, Any]:
 
 def _processor() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return platform.machine()
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())

@@ -107,7 +107,7 @@ def sweep(runs: Iterable[PlannedRun], crew: Crew, *, title: str = "") -> Outcome
     if not todo:
         return Outcome()
     crew.log.parent.mkdir(parents=True, exist_ok=True)
-    with crew.log.open("a") as log:
+    with crew.log.open("a", encoding="utf-8") as log:
         return _Pool(todo, crew, cores(), log, title).run()
 
 
@@ -140,7 +140,7 @@ class _Pool:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,
-            text=True,
+            encoding="utf-8",
             start_new_session=True,
             env=self.environment,
         )

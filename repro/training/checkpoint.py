@@ -138,7 +138,7 @@ class Checkpoints:
 
     def _sums(self, step: int) -> dict[str, Any]:
         """{"sums": ...}; empty for a checkpoint of before there were any, which can't be verified."""
-        found = json.loads((self.folder / str(step) / METADATA).read_text())["custom_metadata"]
+        found = json.loads((self.folder / str(step) / METADATA).read_text(encoding="utf-8"))["custom_metadata"]
         return {"sums": found["sums"]} if found else {}
 
     def _agreed(self, read: Callable[[], Any]) -> Any:

@@ -59,7 +59,7 @@ class Timing:
 def process_age() -> float:
     """Seconds since this process was started; 0 where the system does not tell."""
     try:
-        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
         return 0.0
     started = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # field 22 of all, since boot

@@ -294,5 +294,5 @@ def test_by_place_finds_a_cell():
 
 def test_it_needs_the_standard_library_only():
     code = "import sys, analysis.paper.published; print(sorted({'jax', 'numpy', 'pandas'} & set(sys.modules)))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True, cwd=ROOT)
     assert result.stdout.strip() == "[]"

@@ -95,5 +95,5 @@ def test_a_plan_imports_neither_jax_nor_pandas():
         "plan_text(load('table5'), 'paper');"
         "print([m for m in ('jax', 'pandas', 'matplotlib', 'rich', 'tabulate') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
     assert done.stdout.strip() == "[]"

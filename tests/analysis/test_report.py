@@ -26,8 +26,8 @@ def test_table5_leaves_all_its_files(tmp_path: Path):
     finish_all(tmp_path / "runs", seeds=2)
     text = build("table5", "mini", 2, tmp_path / "runs", tmp_path / "build")
     assert {path.name for path in (tmp_path / "build").iterdir()} == FILES
-    assert "table5.md" in text and (tmp_path / "build" / "table5.txt").read_text().strip() in text
-    with (tmp_path / "build" / "table5.csv").open(newline="") as file:
+    assert "table5.md" in text and (tmp_path / "build" / "table5.txt").read_text(encoding="utf-8").strip() in text
+    with (tmp_path / "build" / "table5.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["row", "column", "ours", "spread", "n", "paper", "tolerance", "verdict", "runs"]
 
@@ -55,7 +55,7 @@ def test_a_figure_is_stamped_with_all_that_its_code_imports():
     """Beside what Python itself imports for it, but for a package's own file, which holds no code."""
     module = "analysis.figures.similarity"
     program = f"import sys, {module}; print(*(getattr(m, '__file__', None) for m in sys.modules.values()), sep='\\n')"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
     imported = {Path(line) for line in done.stdout.splitlines()}
     ours = {path for path in imported if path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in PACKAGES}
     assert {path for path in ours if path.name != "__init__.py"} <= set(sources(module))
@@ -70,7 +70,7 @@ def test_other_code_or_another_axis_is_another_picture(tmp_path: Path, monkeypat
     renamed = replace(table, experiment=replace(table.experiment, axis="another"))
     assert digest(table, "analysis.figures.ablations") == before != digest(renamed, "analysis.figures.ablations")
     changed = tmp_path / "fits.py"
-    changed.write_text("# other code\n")
+    changed.write_text("# other code\n", encoding="utf-8")
     files = tuple(changed if path.name == "fits.py" else path for path in sources("analysis.figures.ablations"))
     monkeypatch.setattr(stamps, "sources", lambda module: files)
     assert digest(table, "analysis.figures.ablations") != before
@@ -92,7 +92,7 @@ def test_the_all_done_path_imports_nothing_heavy(tmp_path: Path):
         f"build('table5', 'mini', 1, Path({str(tmp_path / 'runs')!r}), Path({str(tmp_path / 'build')!r}));"
         "print([m for m in ('jax', 'pandas', 'matplotlib', 'pyarrow', 'jinja2') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
     assert done.stdout.strip() == "[]"
 
 
@@ -109,7 +109,7 @@ def test_unknown_items_are_one_sentence(tmp_path: Path):
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path):
-    (tmp_path / "build").write_text("a file where the folder should be")
+    (tmp_path / "build").write_text("a file where the folder should be", encoding="utf-8")
     with pytest.raises(UserError, match="can't be made"):
         build("table2", "paper", 1, tmp_path, tmp_path / "build")
 

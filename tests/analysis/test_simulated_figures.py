@@ -44,13 +44,13 @@ def figures(tmp_path_factory):
 def test_table4_files(tmp_path):
     text = build_table4(tmp_path)
     assert "73 of 75 cells print as published" in text
-    with (tmp_path / "table4.csv").open(newline="") as file:
+    with (tmp_path / "table4.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 75
     verdicts = [row["verdict"] for row in rows]
     assert (verdicts.count("reproduced"), verdicts.count("deviates below")) == (73, 2)
     assert {path.suffix for path in tmp_path.glob("table4.*")} == {".csv", ".md", ".tex", ".html"}
-    with (tmp_path / "table4-crossings.csv").open(newline="") as file:
+    with (tmp_path / "table4-crossings.csv").open(newline="", encoding="utf-8") as file:
         crossings = list(csv.DictReader(file))
     # The reading is one bin optimistic: the crossing lies within the next bin of the grid.
     ratio = PAPER_GRID[1] / PAPER_GRID[0]
@@ -67,7 +67,7 @@ def test_the_finite_table_says_that_it_is_fitted():
 
 def test_account_files(tmp_path):
     assert "60.73 TB" in build_accounts(tmp_path)
-    with (tmp_path / "accounts.csv").open(newline="") as file:
+    with (tmp_path / "accounts.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert sum(row["verdict"] == "reproduced" for row in rows) == len(rows) - 2
 
@@ -270,5 +270,5 @@ def test_missing_options_are_named():
 def test_light_imports(statement, forbidden):
     code = f"{statement}; import sys; print(sorted({forbidden!r} & set(sys.modules)))"
     root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, encoding="utf-8", check=True)
     assert done.stdout.strip() == "[]"

@@ -83,7 +83,7 @@ def test_status_counts_what_is_missing(tmp_path, capsys):
 
 def test_status_of_a_root_passes_over_what_is_no_run(tmp_path, capsys):
     run = open_folder(tmp_path, expand(load("table5"), "smoke")[0].config)
-    (tmp_path / "workers.log").write_text("left by every sweep")
+    (tmp_path / "workers.log").write_text("left by every sweep", encoding="utf-8")
     (tmp_path / "notes").mkdir()
     assert main(["status", "--root", str(tmp_path)]) == 0
     shown = capsys.readouterr().out.splitlines()
@@ -100,6 +100,6 @@ def test_light_commands_import_nothing_heavy(words, tmp_path):
         "sys.exit(str(heavy) if heavy else 0)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, encoding="utf-8"
     )
     assert done.returncode == 0, done.stderr

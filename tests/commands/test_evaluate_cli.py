@@ -49,7 +49,7 @@ def test_where_all_is_done_nothing_heavy_is_imported(tmp_path):
         "print(json.dumps([code, sorted({'jax', 'numpy', 'lm_eval', 'datasets', 'pandas'} & set(sys.modules))]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, encoding="utf-8"
     )
     assert json.loads(done.stdout) == [0, []], done.stderr
 

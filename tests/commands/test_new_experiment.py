@@ -12,7 +12,7 @@ from repro.errors import UserError
 from repro.spec.experiment import expand, unique
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "new-experiment.md").read_text()
+PAGE = (ROOT / "docs" / "new-experiment.md").read_text(encoding="utf-8")
 
 
 def test_the_file_of_the_page_is_the_experiment():
@@ -26,7 +26,9 @@ def test_the_file_of_the_page_is_the_experiment():
 
 def test_a_target_of_the_makefile_does_what_its_spec_needs():
     """A new file trains and shows; those that are scored, or need no run, are listed."""
-    listed = dict(re.findall(r"^([A-Z]+) := ([a-z0-9 ]+)$", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    listed = dict(
+        re.findall(r"^([A-Z]+) := ([a-z0-9 ]+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    )
     assert set(listed["SCORED"].split()) == {spec.name for spec in trained("all") if spec.scored}
     others = set(names()) - {spec.name for spec in trained("all")}
     assert set(listed["DRAWN"].split()) == others - {"table2", "table4"}
@@ -34,7 +36,7 @@ def test_a_target_of_the_makefile_does_what_its_spec_needs():
 
 def test_a_spec_bears_the_name_of_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Under another's name its files would take the place of the other's."""
-    (tmp_path / "mine.py").write_text("from experiments.streaming.table5 import EXPERIMENT\n")
+    (tmp_path / "mine.py").write_text("from experiments.streaming.table5 import EXPERIMENT\n", encoding="utf-8")
     monkeypatch.setattr(streaming, "__path__", [*streaming.__path__, str(tmp_path)])
     with pytest.raises(UserError, match=r"mine.py names itself 'table5': set name='mine'"):
         load("mine")

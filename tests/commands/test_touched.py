@@ -24,7 +24,7 @@ def not_called():
 
 
 def test_a_function_without_a_line_run_is_named(tmp_path: Path, monkeypatch) -> None:
-    (tmp_path / "measured_module.py").write_text(MODULE)
+    (tmp_path / "measured_module.py").write_text(MODULE, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     coverage = Coverage(data_file=None, include=[str(tmp_path / "*")])
     with coverage.collect():
@@ -32,5 +32,8 @@ def test_a_function_without_a_line_run_is_named(tmp_path: Path, monkeypatch) -> 
 
         assert measured_module.called() == 1
     coverage.json_report(outfile=str(tmp_path / "report.json"))
-    found = [line.rpartition(": ")[2] for line in uncalled(json.loads((tmp_path / "report.json").read_text()))]
+    found = [
+        line.rpartition(": ")[2]
+        for line in uncalled(json.loads((tmp_path / "report.json").read_text(encoding="utf-8")))
+    ]
     assert found == ["Counted.two", "not_called"]

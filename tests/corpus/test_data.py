@@ -48,7 +48,7 @@ def write_tokens(folder, shards, *, vocab=1000, text_bytes=7):
         "tokenizer": tokenizer,
         "splits": {"train": {"shards": listed}},
     }
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     return folder
 
 
@@ -244,7 +244,7 @@ def test_a_damaged_shard_is_named_with_the_mend(tmp_path, damage):
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', '{"format": 1, "splits": {"train": {}}}'])
 def test_a_damaged_manifest_is_one_sentence(tmp_path, text):
-    (tmp_path / "manifest.json").write_text(text)
+    (tmp_path / "manifest.json").write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=r"manifest\.json is damaged"):
         open_tokens(tmp_path)
 
@@ -255,7 +255,7 @@ def test_folders_that_cannot_be_opened(tmp_path):
     folder = write_tokens(tmp_path / "t", [[1, 2]])
     with pytest.raises(UserError, match="no split 'test': choose one of train"):
         open_tokens(folder, "test")
-    manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"format": 2}))
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"format": 2}), encoding="utf-8")
     with pytest.raises(UserError, match="token format 2"):
         open_tokens(folder)

@@ -50,7 +50,7 @@ def test_smoke_is_text_as_bytes(tmp_path):
 
 
 def test_manifest_adds_up(tmp_path):
-    manifest = json.loads((prepare("smoke", tmp_path) / "manifest.json").read_text())
+    manifest = json.loads((prepare("smoke", tmp_path) / "manifest.json").read_text(encoding="utf-8"))
     for split in manifest["splits"].values():
         for count in ("documents", "tokens", "bytes"):
             assert split[count] == sum(shard[count] for shard in split["shards"])
@@ -132,11 +132,11 @@ def test_a_disk_that_fills_up_is_a_user_error(tmp_path, monkeypatch):
 
 def test_packages_that_cannot_be_had(tmp_path, monkeypatch):
     pins = tmp_path / "pins.txt"
-    pins.write_text("nothing==1.0 --hash=sha256:" + 64 * "0" + "\n")
+    pins.write_text("nothing==1.0 --hash=sha256:" + 64 * "0" + "\n", encoding="utf-8")
     fake = tmp_path / "bin" / "python"
     fake.parent.mkdir()
     uv = fake.with_name("uv")
-    uv.write_text("#!/bin/sh\necho 'no such package' >&2\nexit 1\n")
+    uv.write_text("#!/bin/sh\necho 'no such package' >&2\nexit 1\n", encoding="utf-8")
     uv.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(fake))
     with pytest.raises(UserError, match=r"pins\.txt can't be installed \(no such package\)"):
@@ -151,17 +151,20 @@ def test_packages_that_cannot_be_had(tmp_path, monkeypatch):
 
 def test_an_installation_appears_whole(tmp_path, monkeypatch):
     pins = tmp_path / "pins.txt"
-    pins.write_text("thing==1.0\n")
+    pins.write_text("thing==1.0\n", encoding="utf-8")
     uv = tmp_path / "bin" / "uv"
     uv.parent.mkdir()
     # Writes into --target and notes how it was called.
-    uv.write_text('#!/bin/sh\nwhile [ "$1" != --target ]; do echo "$1"; shift; done > calls\necho data > "$2/file"\n')
+    uv.write_text(
+        '#!/bin/sh\nwhile [ "$1" != --target ]; do echo "$1"; shift; done > calls\necho data > "$2/file"\n',
+        encoding="utf-8",
+    )
     uv.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(uv.with_name("python")))
     (tmp_path / "packages").mkdir()
     folder = packages.fetch_packages(pins, tmp_path)
-    assert (folder / "file").read_text() == "data\n"
-    assert {"--no-deps", "--require-hashes"} <= set((folder / "calls").read_text().split())
+    assert (folder / "file").read_text(encoding="utf-8") == "data\n"
+    assert {"--no-deps", "--require-hashes"} <= set((folder / "calls").read_text(encoding="utf-8").split())
     uv.unlink()
     assert packages.fetch_packages(pins, tmp_path) == folder
     monkeypatch.chdir(tmp_path)
@@ -170,10 +173,13 @@ def test_an_installation_appears_whole(tmp_path, monkeypatch):
 
 def test_a_cache_named_from_here_is_the_same_cache(tmp_path, monkeypatch):
     pins = tmp_path / "pins.txt"
-    pins.write_text("thing==1.0\n")
+    pins.write_text("thing==1.0\n", encoding="utf-8")
     uv = tmp_path / "bin" / "uv"
     uv.parent.mkdir()
-    uv.write_text('#!/bin/sh\nwhile [ "$1" != --target ]; do shift; done\nmkdir -p "$2"; echo data > "$2/file"\n')
+    uv.write_text(
+        '#!/bin/sh\nwhile [ "$1" != --target ]; do shift; done\nmkdir -p "$2"; echo data > "$2/file"\n',
+        encoding="utf-8",
+    )
     uv.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(uv.with_name("python")))
     monkeypatch.chdir(tmp_path)
@@ -251,7 +257,7 @@ def small_packages(tmp_path, monkeypatch):
     cache = tmp_path / "cache"
     folder = cache / "packages" / packages.hashlib.sha256(recipes.PINS.read_bytes()).hexdigest()[:8] / "task"
     folder.mkdir(parents=True)
-    with gzip.open(folder / "requests.jsonl.gz", "wt") as file:
+    with gzip.open(folder / "requests.jsonl.gz", "wt", encoding="utf-8") as file:
         file.writelines(lines)
     part = parts.Part("invented", ("task",), lambda item: (item["text"], item["text"]), "none")
     monkeypatch.setattr(build, "PARTS", (part,))
@@ -277,7 +283,7 @@ def test_mini_gives_back_the_passages(small_packages):
         found += texts
     dropped = {passages[11], passages[12], passages[13]}
     assert sorted(found) == sorted(set(passages) - dropped)
-    source = json.loads((folder / "manifest.json").read_text())["source"]
+    source = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["source"]
     assert source["parts"]["invented"] == {
         "passages": 2999,
         "kept": 2996,
@@ -309,7 +315,7 @@ def test_mini_goes_on_after_a_cut(small_packages, stage):
 
 
 def test_every_part_is_documented_with_its_licence():
-    text = (ROOT / "data" / "MINI.md").read_text()
+    text = (ROOT / "data" / "MINI.md").read_text(encoding="utf-8")
     for part in parts.PARTS:
         row = next(line for line in text.splitlines() if line.startswith(f"| {part.name} "))
         assert part.licence in row
@@ -321,7 +327,7 @@ def test_no_part_is_an_evaluation_set():
 
 
 def test_the_pins_are_exact():
-    pins = recipes.PINS.read_text().replace("\\\n", " ").splitlines()
+    pins = recipes.PINS.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
     assert len(pins) == 2 and all("==" in pin and "--hash=sha256:" in pin and "://" not in pin for pin in pins)
 
 
@@ -340,11 +346,11 @@ def test_the_real_mini_corpus(tmp_path):
     train, validation = open_tokens(folder), open_tokens(folder, "validation")
     train.verify()
     validation.verify()
-    text = (ROOT / "data" / "MINI.md").read_text()
+    text = (ROOT / "data" / "MINI.md").read_text(encoding="utf-8")
     assert f"{len(train):,}" in text and f"{len(validation):,}" in text
     assert len(train) > 14_500_000 and len(validation) > 200_000
     assert train.in_domain == ()
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     for part, counts in manifest["splits"]["train"]["parts"].items():
         row = next(line for line in text.splitlines() if line.startswith(f"| {part} "))
         assert f"| {counts['documents']:,} | {counts['tokens']:,} |" in row

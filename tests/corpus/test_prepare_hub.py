@@ -97,7 +97,7 @@ def decoded(folder, split, model):
 
 def test_every_document_in_order_and_nothing_else(tmp_path, model):
     texts = write_c4(tmp_path / "c4" / "en")
-    (tmp_path / "c4" / "en" / "README.md").write_text("not a document")
+    (tmp_path / "c4" / "en" / "README.md").write_text("not a document", encoding="utf-8")
     (tmp_path / "c4" / "realnewslike").mkdir()
     (tmp_path / "c4" / "realnewslike" / "c4-train.00000-of-00001.json.gz").write_bytes(b"of another configuration")
     folder = make(tmp_path / "c4", model, tmp_path, shard_bytes=5_000)
@@ -141,7 +141,7 @@ def test_dolma_holds_out_by_the_text(tmp_path, model):
     assert found["train"] == [text for text in everything if text not in held_out]
     assert found["validation"] == [text for text in everything if text in held_out]
     assert 15 < len(found["validation"]) < 75
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     parts = manifest["splits"]["train"]["parts"]
     assert sorted(parts) == ["a", "b"]
     assert sum(part["documents"] for part in parts.values()) == len(found["train"])
@@ -153,7 +153,7 @@ def test_the_manifest_says_where_it_all_came_from(tmp_path, model):
     source = tmp_path / "c4"
     texts = write_c4(source)
     folder = make(source, model, tmp_path, shard_bytes=5_000, revision="ab" * 20)
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["tokenizer"]["sha256"] == hashlib.sha256(model.read_bytes()).hexdigest()
     assert manifest["tokenizer"]["vocab"] == 320
     origin = manifest["source"]
@@ -168,7 +168,7 @@ def test_the_manifest_says_where_it_all_came_from(tmp_path, model):
             assert counts[count] == sum(shard[count] for shard in counts["shards"])
         entries = [entry for entry in origin["files"] if entry["split"] == split]
         assert counts["tokens"] == sum(entry["tokens"] for entry in entries)
-    assert str(tmp_path) not in (folder / "manifest.json").read_text()
+    assert str(tmp_path) not in (folder / "manifest.json").read_text(encoding="utf-8")
 
 
 # ---------------------------------------------------------------- workers and kills
@@ -192,7 +192,7 @@ def cut_script(source, model, cache, workers, calls):
 
 def running(pid):
     try:
-        return (Path("/proc") / pid / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return (Path("/proc") / pid / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
 
@@ -201,7 +201,7 @@ def finished_slices(folder):
     """Modification times of the shards whose slice has a record."""
     times = {}
     for path in folder.glob("*.record.json"):
-        for shard in json.loads(path.read_text())["shards"].values():
+        for shard in json.loads(path.read_text(encoding="utf-8"))["shards"].values():
             name = shard["shard"]["file"]
             times[name] = (folder / name).stat().st_mtime_ns
     return times
@@ -228,7 +228,7 @@ def test_killed_again_and_again_by_any_number_of_workers(tmp_path, model, whole,
     kept = {}
     for count, after in zip(workers, calls, strict=False):
         script = cut_script(source, model, tmp_path, count, after)
-        cut = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+        cut = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, encoding="utf-8")
         assert cut.returncode == -signal.SIGKILL, cut.stderr
         folder = next((tmp_path / "tokens").glob("c4-320-*"))
         assert not is_prepared("c4", tmp_path, vocab=320)
@@ -332,7 +332,7 @@ def test_a_broken_line_is_named_or_counted(tmp_path, model, reason):
         make(source, model, tmp_path)
     folder = make(source, model, tmp_path, skip_broken=True)
     assert decoded(folder, "train", model) == ["one", "two", "one", "two"]
-    assert json.loads((folder / "manifest.json").read_text())["source"]["skipped"] == {reason: 1}
+    assert json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["source"]["skipped"] == {reason: 1}
     assert f"1 {reason}" in describe_folder(folder)
 
 
@@ -340,7 +340,7 @@ def test_empty_texts_are_left_out_and_counted(tmp_path, model):
     source = single(tmp_path, lines_of(["", "one", "", "two"]) + b"\n  \n" + lines_of([""]))
     folder = make(source, model, tmp_path)
     assert decoded(folder, "train", model) == ["one", "two"]
-    assert json.loads((folder / "manifest.json").read_text())["source"]["skipped"] == {"empty": 3}
+    assert json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["source"]["skipped"] == {"empty": 3}
 
 
 def test_control_characters_and_line_separators_stay_inside_a_document(tmp_path, model):
@@ -577,7 +577,7 @@ def command(*words, cache, hub=None, home=None):
         cwd=ROOT,
         env=environment,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
     )
     return done.returncode, done.stdout.strip(), done.stderr
 
@@ -601,7 +601,7 @@ def test_c4_from_the_hub_is_c4_from_a_folder(tmp_path, model):
         assert command(*words, cache=tmp_path / "hub", hub=hub)[:2] == (0, printed)
     assert [s.sha256 for s in open_tokens(folder).shards] == [s.sha256 for s in open_tokens(local).shards]
     assert decoded(folder, "validation", model) == decoded(local, "validation", model)
-    origin = json.loads((folder / "manifest.json").read_text())["source"]
+    origin = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["source"]
     assert (origin["kind"], origin["revision"], origin["name"]) == ("hub", revision, "en")
     assert {f"en/{e['file']}": e["sha256"] for e in origin["files"]} == {
         name: hashlib.sha256(content).hexdigest() for name, content in files.items()
@@ -682,6 +682,6 @@ def test_real_dolma_with_a_tokenizer_trained_on_it(tmp_path):
     train, validation = open_tokens(folder), open_tokens(folder, "validation")
     assert train.documents + validation.documents == 30 and validation.documents > 0
     assert train.tokenizer.vocab == 2_000
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     assert list(manifest["splits"]["train"]["parts"]) == ["common-crawl"]
     assert train.windows(2_048, 0, 2).max() < 2_000

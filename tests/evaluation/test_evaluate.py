@@ -128,7 +128,7 @@ def test_what_is_done_is_read_and_not_scored_again(copy: RunFolder, monkeypatch:
     assert evaluate(copy) == first == read_result(copy, SPEC, CONFIG.steps)
     assert pending([job], copy.root) == ()
     path = result_path(copy, SPEC.id(CONFIG.steps))
-    path.write_text(json.dumps(first | {"run_id": "another"}))
+    path.write_text(json.dumps(first | {"run_id": "another"}), encoding="utf-8")
     with pytest.raises(UserError, match="is of run 'another', step 16: delete it"):
         evaluate(copy)
 

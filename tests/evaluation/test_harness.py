@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def manager(tmp_path_factory: pytest.TempPathFactory) -> TaskManager:
     """The four questions as a task of lm-eval."""
     folder = tmp_path_factory.mktemp("tasks")
-    (folder / "four.jsonl").write_text("\n".join(map(json.dumps, unigram.QUESTIONS)))
+    (folder / "four.jsonl").write_text("\n".join(map(json.dumps, unigram.QUESTIONS)), encoding="utf-8")
     task = {
         "task": "four",
         "dataset_path": "json",
@@ -48,7 +48,7 @@ def manager(tmp_path_factory: pytest.TempPathFactory) -> TaskManager:
         "metric_list": [{"metric": m, "aggregation": "mean", "higher_is_better": True} for m in ("acc", "acc_norm")],
         "metadata": {"version": 1.0},
     }
-    (folder / "four.yaml").write_text(yaml.safe_dump(task))
+    (folder / "four.yaml").write_text(yaml.safe_dump(task), encoding="utf-8")
     return TaskManager(include_path=str(folder), include_defaults=False)
 
 
@@ -122,7 +122,7 @@ def test_stock_tasks_are_included_unchanged_from_the_hub(tmp_path: Path):
     files = write_task_files(tmp_path, "hub")
     assert set(files) == set(TASKS)
     for name, path in files.items():
-        lines = yaml.safe_load(path.read_text())
+        lines = yaml.safe_load(path.read_text(encoding="utf-8"))
         assert Path(lines.pop("include")).exists() and lines.pop("task") == name and not lines.pop("tag")
         assert lines == ({"test_split": None} if TASKS[name].split == "validation" else {})
 

@@ -109,7 +109,7 @@ def test_two_processes_with_unlike_shares_give_the_answers_of_one(tmp_path: Path
     program = Path(__file__).parents[1] / "support" / "score_share.py"
     port = str(20_000 + hash(str(tmp_path)) % 20_000)
     pair = [
-        subprocess.Popen([sys.executable, program, "2", str(i), port], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen([sys.executable, program, "2", str(i), port], stdout=subprocess.PIPE, encoding="utf-8")
         for i in range(2)
     ]
     try:

@@ -46,7 +46,9 @@ def test_macos_counts_cores_and_gives_a_worker_so_many_threads(no_affinity: None
 @pytest.mark.skipif(platform.system() != "Linux", reason="a process is pinned on Linux only")
 def test_linux_pins_a_worker_to_its_share():
     code = "from repro.cores import cores, keep_to; first = cores()[:1]; keep_to(first); print(cores() == first)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True).stdout == "True\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, encoding="utf-8").stdout == "True\n"
+    )
 
 
 def test_macos_takes_a_worker_a_core_and_no_more(no_affinity: None, tmp_path: Path):
@@ -62,17 +64,19 @@ def test_macos_run_finishes(tmp_path: Path):
     prepare("smoke", tmp_path / "cache")
     (run,) = torture.planned(1)
     torture.leave_out_all_but([run], tmp_path / "runs")
-    (tmp_path / "sitecustomize.py").write_text(f"import os\nfor name in {HIDDEN}:\n    delattr(os, name)\n")
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import os\nfor name in {HIDDEN}:\n    delattr(os, name)\n", encoding="utf-8"
+    )
     command = [sys.executable, light_sweep.__file__, "run", "table5", "--scale", "smoke", "--workers", "1"]
     command += ["--root", str(tmp_path / "runs"), "--cache", str(tmp_path / "cache")]
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, encoding="utf-8", timeout=100)
     assert done.returncode == 0 and RunFolder(tmp_path / "runs", run.run_id).summary() is not None, done.stderr
 
 
 def test_one_module_alone_asks_for_cores():
     asked = re.compile(r"sched_[gs]etaffinity|cpu_count|\bnproc\b")
-    found = [path.name for path in ROOT.glob("repro/**/*.py") if asked.search(path.read_text())]
+    found = [path.name for path in ROOT.glob("repro/**/*.py") if asked.search(path.read_text(encoding="utf-8"))]
     assert found == ["cores.py"]
 
 
@@ -90,7 +94,7 @@ def make(folder: Path, *words: str) -> str:
         cwd=folder,
         env={"PATH": str(programs)},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
     )
     assert done.returncode == 0 and not done.stderr, done.stderr
     return done.stdout
@@ -98,7 +102,7 @@ def make(folder: Path, *words: str) -> str:
 
 def test_macos_make_help_lists_every_target_with_its_text(tmp_path: Path):
     text = make(tmp_path, "help")
-    documented = re.findall(r"^([a-z0-9%-]+):.*## (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    documented = re.findall(r"^([a-z0-9%-]+):.*## (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(documented) > 20
     assert all(
         re.search(rf"^  {re.escape(name)} +{re.escape(words)}$", text, re.MULTILINE) for name, words in documented
@@ -113,7 +117,7 @@ def stamps(text: str) -> Sequence[str]:
 def test_macos_the_stamp_of_an_environment_changes_with_its_pins(tmp_path: Path, target: str):
     before = stamps(make(tmp_path, "-n", target))
     pins = tmp_path / "requirements" / {"env": "run", "notebooks": "notebook"}.get(target, target)
-    with pins.with_suffix(".txt").open("a") as file:
+    with pins.with_suffix(".txt").open("a", encoding="utf-8") as file:
         file.write("# another\n")
     after = stamps(make(tmp_path, "-n", target))
     assert before and all(before) and before[-1] != after[-1]

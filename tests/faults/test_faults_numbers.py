@@ -101,7 +101,7 @@ def _train_command(tmp_path: Path) -> object:
     from repro.commands import train as train_cli
 
     config = tmp_path / "config.json"
-    config.write_text(config_text(expand(load("table3"), "smoke")[0].config))
+    config.write_text(config_text(expand(load("table3"), "smoke")[0].config), encoding="utf-8")
     parser = argparse.ArgumentParser()
     train_cli.add_arguments(parser)
     return train_cli.main(parser.parse_args([str(config), "--root", str(tmp_path)]))
@@ -155,14 +155,14 @@ def _git(folder: Path, *words: str) -> None:
 def _source(folder: Path) -> Path:
     """A source tree as an archive holds it."""
     (folder / MARK).parent.mkdir(parents=True)
-    (folder / MARK).write_text("text")
+    (folder / MARK).write_text("text", encoding="utf-8")
     return folder
 
 
 def _repository(folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     _git(folder, "init", "-q")
-    (folder / "other").write_text("text")
+    (folder / "other").write_text("text", encoding="utf-8")
     _git(folder, "add", "-A")
     _git(folder, "commit", "-q", "-m", "all")
     return folder
@@ -176,7 +176,7 @@ def test_the_commit_is_that_of_the_suites_own_repository(tmp_path: Path, monkeyp
     assert len(commit(own)["commit"]) == 40 and commit(own)["dirty"] is False
     monkeypatch.setenv("GIT_DIR", str(_repository(tmp_path / "elsewhere") / ".git"))  # as while a hook runs
     assert len(commit(own)["commit"]) == 40 and commit(own)["dirty"] is False
-    (own / "other").write_text("changed")
+    (own / "other").write_text("changed", encoding="utf-8")
     assert commit(own)["dirty"] is True
 
 
@@ -185,7 +185,7 @@ def test_an_archive_unpacked_inside_another_repository_has_no_commit(tmp_path: P
     assert commit(_source(_repository(tmp_path / "inside") / "suite")) == UNKNOWN
     home = _repository(tmp_path / "home")  # unpacked over its top, where it ignores what it doesn't hold
     (home / ".git" / "info").mkdir(exist_ok=True)
-    (home / ".git" / "info" / "exclude").write_text("*")
+    (home / ".git" / "info" / "exclude").write_text("*", encoding="utf-8")
     assert commit(_source(home)) == UNKNOWN
 
 

@@ -49,8 +49,8 @@ def command_line(case: str) -> str:
 def test_command_lines_are_the_golden_ones(case: str) -> None:
     path = launch_rig.GOLDEN / f"{case}.sh"
     if os.environ.get("UPDATE_GOLDEN") == "1":
-        path.write_text(command_line(case))
-    assert command_line(case) == path.read_text(), "if that is meant: make test-launch UPDATE_GOLDEN=1"
+        path.write_text(command_line(case), encoding="utf-8")
+    assert command_line(case) == path.read_text(encoding="utf-8"), "if that is meant: make test-launch UPDATE_GOLDEN=1"
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def manifest(case: str) -> dict[str, Any]:
-    return yaml.safe_load((launch_rig.GOLDEN / f"{case}.yaml").read_text())
+    return yaml.safe_load((launch_rig.GOLDEN / f"{case}.yaml").read_text(encoding="utf-8"))
 
 
 def pod(case: str) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def test_only_pre_emption_and_signals_restart_a_jobset(case: str) -> None:
 
 
 def program(path: Path, text: str) -> Path:
-    path.write_text(f"#!{sys.executable}\n{text}")
+    path.write_text(f"#!{sys.executable}\n{text}", encoding="utf-8")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return path
 
@@ -137,7 +137,7 @@ def test_a_pods_shell_gives_the_signal_to_python_and_its_exit_code_back(tmp_path
     pods = {}
     for code in ("", "0", "1", "2"):
         environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "CODE": code}
-        pods[code] = subprocess.Popen(script, env=environment, stdout=subprocess.PIPE, text=True)
+        pods[code] = subprocess.Popen(script, env=environment, stdout=subprocess.PIPE, encoding="utf-8")
     for found in pods.values():
         assert found.stdout is not None
         while found.stdout.readline().strip() != "up":
@@ -208,7 +208,9 @@ def pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     (tmp_path / "runs").mkdir()
     monkeypatch.setattr(launch, "place_of", lambda _: tmp_path / "runs")
     keys = {key: value for key, value in launch_rig.SETTINGS.items() if isinstance(value, str)}
-    (tmp_path / "launch.toml").write_text("".join(f'{key} = "{value}"\n' for key, value in keys.items()))
+    (tmp_path / "launch.toml").write_text(
+        "".join(f'{key} = "{value}"\n' for key, value in keys.items()), encoding="utf-8"
+    )
     xpk = program(tmp_path / "xpk", FAKE)
     words = ["launch", "table5", "--engine", "xpk", "--scale", "paper", "--settings", str(tmp_path / "launch.toml")]
     return [*words, "--xpk", str(xpk), "--out", str(tmp_path / "out")]
@@ -269,7 +271,7 @@ def test_bad_settings_are_one_sentence(
 ) -> None:
     path = tmp_path / "launch.toml"
     values = {k: v for k, v in launch_rig.SETTINGS.items() if isinstance(v, str) and not text.startswith(f"{k} ")}
-    path.write_text("".join(f'{key} = "{value}"\n' for key, value in values.items()) + text)
+    path.write_text("".join(f'{key} = "{value}"\n' for key, value in values.items()) + text, encoding="utf-8")
     assert cli.main(["launch", "table5", "--engine", "xpk", "--scale", "paper", "--settings", str(path)]) == 2
     error = capsys.readouterr().err
     assert sentence in error and "Traceback" not in error
@@ -280,7 +282,7 @@ def test_without_settings_the_error_says_what_to_write(tmp_path: Path, capsys: p
     assert cli.main(["launch", "table5", "--engine", "xpk", "--settings", str(path)]) == 2
     error = capsys.readouterr().err
     assert "isn't there, and no flag gives project, zone, cluster, image, root, cache" in error
-    path.write_text(error.partition("\n\n")[2])  # the example itself is good
+    path.write_text(error.partition("\n\n")[2], encoding="utf-8")  # the example itself is good
     assert read_settings(path, {}) == SETTINGS
     assert read_settings(path, {"zone": "elsewhere"}) == replace(SETTINGS, zone="elsewhere")
 
@@ -307,12 +309,12 @@ def test_a_run_that_the_code_does_not_know_is_one_sentence(capsys: pytest.Captur
 
 
 def page_commands() -> list[list[str]]:
-    lines = (ROOT / "docs" / "pod.md").read_text().splitlines()
+    lines = (ROOT / "docs" / "pod.md").read_text(encoding="utf-8").splitlines()
     return [shlex.split(line, comments=True) for line in lines if re.match(r"    [a-z.]\S* (?!=)", line)]
 
 
 def test_the_pages_commands_are_good() -> None:
-    parsed, makefile = 0, (ROOT / "Makefile").read_text()
+    parsed, makefile = 0, (ROOT / "Makefile").read_text(encoding="utf-8")
     for line in page_commands():
         if "repro" in line:
             args = cli._parser().parse_args(line[line.index("repro") + 1 :])
@@ -328,7 +330,7 @@ def test_the_pages_commands_are_good() -> None:
 
 def test_the_page_launches_what_is_golden() -> None:
     """Its launch commands, with the settings that it prints, give the golden command lines."""
-    page = (ROOT / "docs" / "pod.md").read_text()
+    page = (ROOT / "docs" / "pod.md").read_text(encoding="utf-8")
     assert all(f"    {line}" in page for line in EXAMPLE.splitlines())
     (shown,) = (line for line in page_commands() if "launch" in line and "--slices" in line)
     args = cli._parser().parse_args(shown[3:])
@@ -375,7 +377,7 @@ def test_processes_that_slurm_starts_meet() -> None:
                 env={**os.environ, **environment},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                text=True,
+                encoding="utf-8",
             )
         )
     done = [member.communicate(timeout=300) for member in members]

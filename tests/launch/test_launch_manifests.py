@@ -41,11 +41,15 @@ for words in json.loads(sys.argv[1]):
 
 
 def test_xpk_takes_the_commands_of_the_page() -> None:
-    lines = [shlex.split(line) for line in (ROOT / "docs" / "pod.md").read_text().splitlines() if "/bin/xpk" in line]
+    lines = [
+        shlex.split(line)
+        for line in (ROOT / "docs" / "pod.md").read_text(encoding="utf-8").splitlines()
+        if "/bin/xpk" in line
+    ]
     lines = [words[1:] for words in lines if words[0] == ".venv-xpk/bin/xpk"]
     assert len(lines) >= 4
     python = str(XPK.with_name("python"))
-    done = subprocess.run([python, "-c", PARSE, json.dumps(lines)], capture_output=True, text=True, check=False)
+    done = subprocess.run([python, "-c", PARSE, json.dumps(lines)], capture_output=True, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -53,7 +57,7 @@ def test_the_manifests_pods_are_what_the_kubernetes_client_knows() -> None:
     """Each job template has no field that kubernetes' own client would drop, and none of another type."""
     python = str(XPK.with_name("python"))
     paths = [str(path) for path in sorted(launch_rig.GOLDEN.glob("*.yaml"))]
-    done = subprocess.run([python, "-c", KNOWN, *paths], capture_output=True, text=True, check=False)
+    done = subprocess.run([python, "-c", KNOWN, *paths], capture_output=True, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stderr
 
 

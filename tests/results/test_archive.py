@@ -53,9 +53,9 @@ def test_an_empty_root_takes_nothing_and_says_so(tmp_path):
 def test_a_changed_config_is_refused(tmp_path):
     path = tmp_path / "r.json"
     save([finished()], path)
-    stored = json.loads(path.read_text())
+    stored = json.loads(path.read_text(encoding="utf-8"))
     stored["runs"][0]["config"]["steps"] += 1
-    path.write_text(json.dumps(stored))
+    path.write_text(json.dumps(stored), encoding="utf-8")
     with pytest.raises(UserError, match="collect it again"):
         load(path)
 
@@ -63,10 +63,10 @@ def test_a_changed_config_is_refused(tmp_path):
 @pytest.mark.parametrize("text", ["[]", "3", '{"runs": 3}', '{"runs": [{}]}', '{"runs": [1]}'])
 def test_what_holds_no_results_is_one_sentence_and_stays(tmp_path, text):
     path = tmp_path / "r.json"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match="holds no collected results"):
         save([finished()], path)
-    assert path.read_text() == text
+    assert path.read_text(encoding="utf-8") == text
 
 
 @pytest.mark.parametrize("changes", [{"run_id": "other"}, {"steps": 3}, {"tokens": 1}])

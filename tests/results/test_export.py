@@ -46,7 +46,7 @@ def test_tensors_read_back_give_the_same_logits(run: RunFolder, tmp_path: Path) 
         tree[group][leaf] = tensor
     assert jax.tree.map(lambda x: x.shape, tree) == parameter_shapes(CONFIG.model)
     assert {x.dtype for x in flat.values()} == {np.dtype("float32")}
-    model = json.loads((out / "config.json").read_text())["model"]
+    model = json.loads((out / "config.json").read_text(encoding="utf-8"))["model"]
     tokens = np.random.default_rng(0).integers(0, 256, (2, 8)).astype(np.int32)
     _, params = load_parameters(run, CONFIG, None, "outer")
     np.testing.assert_allclose(
@@ -60,14 +60,14 @@ def test_the_files_say_what_they_are(run: RunFolder, tmp_path: Path) -> None:
     with safe_open(out / "model.safetensors", "np") as file:
         assert file.metadata() == {"run_id": run.run_id, "step": "14", "parameters": "first"}
         names = set(file.keys())
-    page = (out / "README.md").read_text()
+    page = (out / "README.md").read_text(encoding="utf-8")
     assert names == set(re.findall(r"^\| `(.+)` \|", page, re.M))
-    config = json.loads((out / "config.json").read_text())
+    config = json.loads((out / "config.json").read_text(encoding="utf-8"))
     assert config["step"] == 14 and config["tokenizer"]["kind"] == "bytes" and config["run"]["steps"] == CONFIG.steps
 
 
 def test_a_folder_of_something_else_is_refused(run: RunFolder, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(UserError, match="holds something else"):
         export(run, Path("unused"), tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]

@@ -30,8 +30,8 @@ def test_every_state(tmp_path: Path):
 def test_a_folder_of_another_config_is_refused(tmp_path: Path):
     one, two, *_ = planned()
     folder = finish(one, tmp_path)
-    config = json.loads((folder.path / "config.json").read_text()) | {"seed": 7}
-    (folder.path / "config.json").write_text(json.dumps(config))
+    config = json.loads((folder.path / "config.json").read_text(encoding="utf-8")) | {"seed": 7}
+    (folder.path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     with pytest.raises(UserError, match="another config"):
         collect((one,), tmp_path)
     with pytest.raises(UserError, match="another config"):
@@ -43,7 +43,9 @@ def test_a_summary_of_another_run_is_refused(tmp_path: Path):
     one, two, *_ = planned()
     folder = finish(one, tmp_path)
     other = finish(two, tmp_path)
-    (folder.path / "summary.json").write_text((other.path / "summary.json").read_text())
+    (folder.path / "summary.json").write_text(
+        (other.path / "summary.json").read_text(encoding="utf-8"), encoding="utf-8"
+    )
     with pytest.raises(UserError, match=two.run_id):
         collect((one,), tmp_path)
 
@@ -52,7 +54,7 @@ def test_a_summary_of_another_run_is_refused(tmp_path: Path):
 def test_a_summary_of_no_run_is_one_sentence_for_all_who_read_it(tmp_path: Path, text: str):
     run, *_ = planned()
     folder = finish(run, tmp_path)
-    (folder.path / "summary.json").write_text(text)
+    (folder.path / "summary.json").write_text(text, encoding="utf-8")
     for read in (lambda: collect((run,), tmp_path), lambda: states((run,), tmp_path, 0.0)):
         with pytest.raises(UserError, match="is no result of a run: delete that folder"):
             read()
@@ -61,6 +63,6 @@ def test_a_summary_of_no_run_is_one_sentence_for_all_who_read_it(tmp_path: Path,
 def test_a_broken_summary_is_one_sentence(tmp_path: Path):
     run, *_ = planned()
     folder = finish(run, tmp_path)
-    (folder.path / "summary.json").write_text('{"run_id": ')
+    (folder.path / "summary.json").write_text('{"run_id": ', encoding="utf-8")
     with pytest.raises(UserError, match="is not JSON"):
         collect((run,), tmp_path)

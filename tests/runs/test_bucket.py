@@ -62,7 +62,7 @@ def words(cache: Path, method: str = "dp", *options: str) -> list[str]:
 def train_until_saved(bucket: fake_bucket.Store, cache: Path) -> None:
     """Train in another process, which is killed when its first checkpoint is complete."""
     command = [sys.executable, "-m", "repro", *words(cache)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8") as process:
         bucket.told = lambda name: name.endswith(f"/checkpoints/{EVERY}/commit_success.txt") and process.kill()
         _, said = process.communicate()
     bucket.told = lambda _: None
@@ -167,6 +167,6 @@ def collected_and_built(folder: RunFolder, out: Path) -> None:
     record = load(archive_path("smoke", out))[RUN.run_id]
     assert record["summary"] == folder.summary()
     assert main(["build", *places, "--own", "--out", str(out)]) == 0
-    with (out / "table5.csv").open() as file:
+    with (out / "table5.csv").open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["runs"] == RUN.run_id and row["column"] == "Eval Loss"]
     assert [float(row["ours"]) for row in rows] == [pytest.approx(folder.summary()["validation_loss"], rel=1e-6)]

@@ -52,7 +52,7 @@ def hold(folder: RunFolder, host: str | None = None, lease_s: float = LEASE) -> 
     words = [sys.executable, "-c", HOLDER, str(folder.root), folder.run_id, str(lease_s)]
     environment = os.environ | ({"REPRO_HOST": host} if host else {})
     process = subprocess.Popen(
-        words, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        words, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
     )
     assert process.stdout is not None and process.stdout.readline().strip().isdecimal()
     return process
@@ -129,7 +129,7 @@ def test_a_dead_process_of_this_machine_is_known_at_once(folder: RunFolder) -> N
 
 def test_another_process_of_the_same_number_is_another_process(folder: RunFolder, claim: Claim) -> None:
     path = folder.path / "claims" / "000001.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"process": "1"}))
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"process": "1"}), encoding="utf-8")
     assert Watch().free(folder) == 1
 
 
@@ -174,7 +174,7 @@ def save(home: Path, step: int, content: str = "") -> None:
     """An invented checkpoint, with the part of the curve that ends there."""
     for name in (f"checkpoints/{step}/data", f"metrics/part-000000001-{step:09d}.parquet"):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
-        (home / name).write_text(content or str(step))
+        (home / name).write_text(content or str(step), encoding="utf-8")
 
 
 def test_an_attempt_goes_on_from_the_furthest_and_touches_none_other(folder: RunFolder) -> None:
@@ -185,14 +185,14 @@ def test_an_attempt_goes_on_from_the_furthest_and_touches_none_other(folder: Run
     assert folder.checkpoints == one / "checkpoints"
     two = begin(folder.path, 2)
     assert sorted(p.name for p in (two / "checkpoints").iterdir()) == ["3", "6"]
-    assert json.loads((two / "from.json").read_text()) == {"attempt": 1, "step": 6}
+    assert json.loads((two / "from.json").read_text(encoding="utf-8")) == {"attempt": 1, "step": 6}
     save(one, 9)  # the first wakes, saves and deletes
     (one / "checkpoints/3/data").unlink()
-    assert (two / "checkpoints/3/data").read_text() == "3"
+    assert (two / "checkpoints/3/data").read_text(encoding="utf-8") == "3"
     assert not (two / "checkpoints/9").exists()
     save(two, 7)
     three = begin(folder.path, 3)  # what the woken one saved is as good as any other
-    assert json.loads((three / "from.json").read_text()) == {"attempt": 1, "step": 9}
+    assert json.loads((three / "from.json").read_text(encoding="utf-8")) == {"attempt": 1, "step": 9}
     assert not two.exists() and one.exists()
 
 
@@ -221,7 +221,7 @@ def test_what_was_found_damaged_is_not_taken_again(folder: RunFolder) -> None:
     drop_ahead(folder.path, 3, 3)
     save(three, 6)
     four = begin(folder.path, 4)
-    assert json.loads((four / "from.json").read_text()) == {"attempt": 3, "step": 6}
+    assert json.loads((four / "from.json").read_text(encoding="utf-8")) == {"attempt": 3, "step": 6}
     assert sorted(p.name for p in (four / "checkpoints").iterdir()) == ["3", "6"] and not two.exists()
 
 
@@ -230,7 +230,7 @@ def test_a_half_made_attempt_counts_for_nothing(folder: RunFolder) -> None:
     save(attempt_path(folder.path, 2), 6, "half")
     assert folder.checkpoints == attempt_path(folder.path, 1) / "checkpoints"
     three = begin(folder.path, 3)
-    assert (three / "checkpoints/6/data").read_text() == "6"
+    assert (three / "checkpoints/6/data").read_text(encoding="utf-8") == "6"
     RunFolder(folder.root, folder.run_id, 3).write_summary({"run_id": folder.run_id, "steps": 6})
     assert [p.name for p in (folder.path / "attempts").iterdir()] == ["000003"]
 
@@ -282,11 +282,11 @@ def test_two_thousand_runs_in_two_seconds(tmp_path: Path) -> None:
     for run in runs:
         path = run.path
         (path / "claims").mkdir(parents=True)
-        (path / "config.json").write_text(text)
+        (path / "config.json").write_text(text, encoding="utf-8")
         holder = {"host": "elsewhere", "pid": 1, "process": "1", "lease_s": 60.0}
-        (path / "claims" / "000001.json").write_text(json.dumps(holder))
-        (path / "claims" / "000001.beat").write_text(json.dumps({"beat": 1, "time": at}))
-    (runs[-1].path / "claims" / "000001.end").write_text("{}")
+        (path / "claims" / "000001.json").write_text(json.dumps(holder), encoding="utf-8")
+        (path / "claims" / "000001.beat").write_text(json.dumps({"beat": 1, "time": at}), encoding="utf-8")
+    (runs[-1].path / "claims" / "000001.end").write_text("{}", encoding="utf-8")
     watch, start = Watch(), time.process_time()
     found = [(run, over) for run in runs if (over := watch.free(run))]
     claim = take(*found[0])

@@ -28,7 +28,7 @@ def finished(config: RunConfig, root: Path) -> Path:
     folder.write_summary({"run_id": folder.run_id})
     for name in ("metrics", "syncs", f"checkpoints/{config.steps}"):
         (folder.path / name).mkdir(parents=True)
-        (folder.path / name / "file").write_text(name)
+        (folder.path / name / "file").write_text(name, encoding="utf-8")
     return folder.path
 
 
@@ -59,7 +59,10 @@ def test_the_folder_of_the_longer_run_holds_what_it_starts_from(tmp_path: Path, 
         folder = extend(tmp_path, run_id(SHORT), MORE, smoke_tokens.parents[1])
         assert folder.run_id == run_id(longer(SHORT, MORE))
         assert (folder.path / "checkpoints" / str(T) / "file").exists()
-        assert json.loads((folder.path / "extended.json").read_text()) == {"run": run_id(SHORT), "step": T}
+        assert json.loads((folder.path / "extended.json").read_text(encoding="utf-8")) == {
+            "run": run_id(SHORT),
+            "step": T,
+        }
         assert not list(folder.path.rglob(".part-*"))
         assert folder.summary() is None
 

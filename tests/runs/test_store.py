@@ -65,7 +65,7 @@ def test_what_is_not_json_leaves_nothing(tmp_path: Path, value: Any) -> None:
 
 
 def test_a_damaged_file_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"half": ')
+    (tmp_path / "config.json").write_text('{"half": ', encoding="utf-8")
     with pytest.raises(UserError, match=r"config\.json is not JSON"):
         read_json(tmp_path / "config.json")
     assert read_json(tmp_path / "none.json") is None

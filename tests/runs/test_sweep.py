@@ -78,7 +78,7 @@ def test_interrupted_killed_and_finished(tmp_path, cache):
     second.kill()
     second.wait()
     third = subprocess.run(
-        command(root, cache), cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=600
+        command(root, cache), cwd=ROOT, env=environment(), capture_output=True, encoding="utf-8", timeout=600
     )
     assert third.returncode == 0, third.stderr
     summary = RunFolder(root, run_id).summary()
@@ -122,11 +122,13 @@ def test_a_damaged_shard_is_one_sentence(tmp_path, damage):
     content[50] ^= 1
     shard.write_bytes(content[:-2] if damage == "shorter" else content)
     finish_all_but(root, 2)
-    done = subprocess.run(command(root, bad), cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        command(root, bad), cwd=ROOT, env=environment(), capture_output=True, encoding="utf-8", timeout=600
+    )
     assert done.returncode == 2
     assert "is damaged" in done.stderr and "Traceback" not in done.stderr
     failures = list(root.glob("*/failure.json"))
-    assert len(failures) == 2 and "damaged" in json.loads(failures[0].read_text())["reason"]
+    assert len(failures) == 2 and "damaged" in json.loads(failures[0].read_text(encoding="utf-8"))["reason"]
 
 
 def test_a_folder_of_another_config_is_refused_before_anything_runs(tmp_path):
@@ -139,6 +141,6 @@ def test_a_folder_of_another_config_is_refused_before_anything_runs(tmp_path):
 def test_too_many_workers(tmp_path, cache):
     finish_all_but(tmp_path, 1)
     done = subprocess.run(
-        command(tmp_path, cache, "--workers", "999"), cwd=ROOT, env=environment(), capture_output=True, text=True
+        command(tmp_path, cache, "--workers", "999"), cwd=ROOT, env=environment(), capture_output=True, encoding="utf-8"
     )
     assert done.returncode == 2 and "workers=999" in done.stderr and "Traceback" not in done.stderr

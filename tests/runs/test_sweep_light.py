@@ -34,7 +34,7 @@ def start(root: Path, *words: str, host: str | None = None, **options: str) -> s
     command = [sys.executable, light_sweep.__file__, "run", "table5", "--scale", "smoke", "--root", str(root)]
     command += ["--cache", str(root.parent / "cache"), "--takeover-after", "2", "--workers", "1", *words]
     environment = os.environ | {"PYTHONPATH": str(ROOT)} | options | ({"REPRO_HOST": host} if host else {})
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, encoding="utf-8")
 
 
 def ended(process: subprocess.Popen) -> tuple[int, str]:
@@ -58,7 +58,10 @@ def test_two_machines_share_the_work(root: Path) -> None:
     both = [start(root, host=name) for name in ("one", "other")]
     assert [ended(process)[0] for process in both] == [0, 0]
     assert all([a["outcome"] for a in found] == ["finished"] for found in entries(root).values())
-    holders = {json.loads((root / name / "claims" / "000001.json").read_text())["host"] for name in entries(root)}
+    holders = {
+        json.loads((root / name / "claims" / "000001.json").read_text(encoding="utf-8"))["host"]
+        for name in entries(root)
+    }
     assert holders == {"one", "other"}
 
 

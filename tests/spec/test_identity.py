@@ -35,8 +35,8 @@ def test_ids_are_the_golden_ones() -> None:
     text = "".join(f"{name} | {scale} | {run.row} | {run.run_id}\n" for name, scale, run in all_runs())
     if os.environ.get("UPDATE_GOLDEN") == "1":
         GOLDEN.parent.mkdir(exist_ok=True)
-        GOLDEN.write_text(text)
-    ours, golden = text.splitlines(), GOLDEN.read_text().splitlines()
+        GOLDEN.write_text(text, encoding="utf-8")
+    ours, golden = text.splitlines(), GOLDEN.read_text(encoding="utf-8").splitlines()
     moved = [f"- {a}" for a in golden if a not in set(ours)] + [f"+ {b}" for b in ours if b not in set(golden)]
     assert ours == golden, (
         "Run ids differ from tests/golden/ids.txt, so finished runs would be run again:\n"

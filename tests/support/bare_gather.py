@@ -38,7 +38,7 @@ def gather_of(mesh: Mesh, size: int) -> Callable[[], jax.Array]:
 
 def bytes_sent() -> int:
     """Bytes that have left this network namespace over its veth, whole frames."""
-    lines = Path("/proc/net/dev").read_text().splitlines()
+    lines = Path("/proc/net/dev").read_text(encoding="utf-8").splitlines()
     (fields,) = (line.split(":")[1].split() for line in lines if line.strip().startswith(f"{DEVICE}:"))
     return int(fields[8])
 
@@ -65,7 +65,7 @@ def main(coordinator: str, process: str, sizes: str, repeats: str, file: str) ->
             calls.append((size, begun, time.monotonic()))
     stop.set()
     watcher.join()
-    Path(file).write_text(json.dumps({"calls": calls, "samples": samples}))
+    Path(file).write_text(json.dumps({"calls": calls, "samples": samples}), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def _train(steps: int, claim: Claim, stop: Any) -> None:
         case "deaf":
             time.sleep(1000)
     step = max(saved_steps(home), default=0)
-    state = (home / f"checkpoints/{step}/state").read_text() if step else claim.folder.run_id
+    state = (home / f"checkpoints/{step}/state").read_text(encoding="utf-8") if step else claim.folder.run_id
     while step < steps:
         time.sleep(STEP_S)
         step, state = step + 1, hashlib.sha256(f"{state} {step + 1}".encode()).hexdigest()
@@ -72,7 +72,7 @@ def _save(folder: Path, step: int, state: str) -> None:
     part = folder / f"{step}.orbax-checkpoint-tmp"
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
-    (part / "state").write_text(state)
+    (part / "state").write_text(state, encoding="utf-8")
     part.rename(folder / str(step))
     for old in saved_steps(folder.parent)[:-KEEP]:
         shutil.rmtree(folder / str(old))

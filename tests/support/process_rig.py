@@ -49,7 +49,7 @@ def launch(
     """
     root.mkdir(parents=True, exist_ok=True)
     path = root / "asked.json"
-    path.write_text(config_text(config))
+    path.write_text(config_text(config), encoding="utf-8")
     coordinator = f"{host}:{free_port()}"
     commands = []
     for index, count in enumerate(devices):
@@ -69,7 +69,7 @@ def start(commands: Sequence[Sequence[str]]) -> Cast:
     for command in commands:
         cast.members.append(
             subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
             )
         )
     return cast

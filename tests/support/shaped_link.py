@@ -171,7 +171,7 @@ def shaped(mbit_per_s: float | None) -> Iterator[list[list[str]]]:
         for name, address, folder in zip(NAMES, ADDRESSES, hosts, strict=True):
             _ip("netns", "add", name)
             folder.mkdir(parents=True)  # what a process here finds as /etc/hosts: the address others reach it at
-            (folder / "hosts").write_text(f"127.0.0.1 localhost\n{address} {socket.gethostname()}\n")
+            (folder / "hosts").write_text(f"127.0.0.1 localhost\n{address} {socket.gethostname()}\n", encoding="utf-8")
         _ip("link", "add", "veth0", "netns", NAMES[0], "type", "veth", "peer", "name", "veth0", "netns", NAMES[1])
         for name, address in zip(NAMES, ADDRESSES, strict=True):
             _ip("-n", name, "addr", "add", f"{address}/24", "dev", "veth0")
@@ -207,7 +207,7 @@ def _ip(*words: str) -> None:
 
 
 def _call(*command: str) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(command, check=True, capture_output=True, encoding="utf-8").stdout
 
 
 def gather_bare(mbit_per_s: float) -> Bare:
@@ -217,7 +217,7 @@ def gather_bare(mbit_per_s: float) -> Bare:
         coordinator, files = f"{ADDRESSES[0]}:{process_rig.free_port()}", [Path(folder) / name for name in "01"]
         words = [(coordinator, file.name, sizes, str(REPEATS), str(file)) for file in files]
         _finished(process_rig.start([[*p, sys.executable, program, *w] for p, w in zip(prefixes, words, strict=True)]))
-        seen = [json.loads(file.read_text()) for file in files]
+        seen = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     return timed(mbit_per_s, seen)
 
 

@@ -76,7 +76,7 @@ class Sweep:
         """Its worker processes."""
         assert self.process is not None
         with contextlib.suppress(FileNotFoundError):
-            text = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+            text = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text(encoding="utf-8")
             return [int(pid) for pid in text.split()]
         return []
 

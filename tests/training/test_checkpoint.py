@@ -98,8 +98,8 @@ def test_wrong_numbers_in_sound_files_are_noticed(tmp_path: Path) -> None:
     state = trained(layout, tmp_path)
     metadata = tmp_path / str(NEWER) / METADATA
     before = checksums({"params": state.params})[0]["params"][0]
-    assert metadata.read_text().count(str(before)) == 1
-    metadata.write_text(metadata.read_text().replace(str(before), str(before ^ 1)))
+    assert metadata.read_text(encoding="utf-8").count(str(before)) == 1
+    metadata.write_text(metadata.read_text(encoding="utf-8").replace(str(before), str(before ^ 1)), encoding="utf-8")
     checkpoints = Checkpoints(tmp_path)
     with pytest.raises(UserError, match=f"step {NEWER} .*not those that were saved.*delete its folder"):
         checkpoints.restore(layout, NEWER)
@@ -143,7 +143,9 @@ def test_a_checkpoint_of_before_there_were_checksums_is_restored(tmp_path: Path)
     layout = Layout.of(CONFIG, tiny.ONE)
     saved = numbers(trained(layout, tmp_path))
     metadata = tmp_path / str(NEWER) / METADATA
-    metadata.write_text(json.dumps(json.loads(metadata.read_text()) | {"custom_metadata": {}}))
+    metadata.write_text(
+        json.dumps(json.loads(metadata.read_text(encoding="utf-8")) | {"custom_metadata": {}}), encoding="utf-8"
+    )
     checkpoints = Checkpoints(tmp_path)
     assert same(numbers(checkpoints.restore(layout, NEWER)), saved)
     checkpoints.close()

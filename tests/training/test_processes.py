@@ -210,7 +210,7 @@ FIRST = (
 def test_who_waits_for_the_others_in_vain_ends_with_a_sentence_and_42(tmp_path: Path) -> None:
     """As process 0, which the others should come to, and as another, which finds none; JAX itself would abort."""
     config = tmp_path / "config.json"
-    config.write_text(config_text(CONFIG))
+    config.write_text(config_text(CONFIG), encoding="utf-8")
     places = [f"127.0.0.1:{process_rig.free_port()}" for _ in range(2)]
     second = ["-m", "repro", "train", str(config), "--root", str(tmp_path / "runs"), "--cache", str(tmp_path)]
     second += ["--coordinator", places[1], "--processes", "2", "--process", "1", "--meet-within", "2"]

@@ -69,7 +69,7 @@ def test_killed_and_run_again_ends_with_the_same_bits(
     arguments = [str(tmp_path / "cut"), str(smoke_tokens), config_text(config), str(SAVED), str(KILLED)]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, cut_run.__file__, *arguments]
-    cut = subprocess.run(command, env=environment, capture_output=True, text=True)
+    cut = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8")
     assert cut.returncode == -signal.SIGKILL, cut.stderr
 
     whole = cut_run.run(config, layout.resources, tmp_path / "whole", smoke_tokens)

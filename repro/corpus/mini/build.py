@@ -122,4 +122,4 @@ def _sample(documents: list[Document], size: int) -> list[str]:
 
 
 def _pins() -> list[str]:
-    return [line for line in PINS.read_text().splitlines() if "==" in line]
+    return [line for line in PINS.read_text(encoding="utf-8").splitlines() if "==" in line]

@@ -30,7 +30,8 @@ def fetch_packages(pins: Path, cache: Path) -> Path:
         [*command, "--target", str(target), "-r", str(pins.resolve())],
         cwd=target,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
     )
     if done.returncode:
         shutil.rmtree(target)

@@ -186,7 +186,7 @@ def _dolma_files(repository: str, name: str, revision: str) -> list[SourceFile]:
     from huggingface_hub import hf_hub_download
 
     listed = hf_hub_download(repository, f"urls/{name}.txt", repo_type="dataset", revision=revision)
-    urls = sorted(set(Path(listed).read_text().split()))
+    urls = sorted(set(Path(listed).read_text(encoding="utf-8").split()))
     return [SourceFile("train", "/".join(url.split("/")[3:]), url, revision) for url in urls]
 
 
