@@ -1,5 +1,6 @@
 """The sentences above and below a table of trained runs: its scale, its legend, where its numbers come from."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,7 +12,13 @@ from analysis.tables.tables import Table
 from experiments.streaming.base import OUTER
 from repro.results.read import Result
 from repro.spec.experiment import PlannedRun, expand, left_out, rounds
+from repro.spec.metric import METRIC_VERSION
 from repro.words import counted, span
+
+OLDER = (
+    f"bits a byte of a version before {METRIC_VERSION} are never compared with newer ones (docs/data.md), losses and "
+    "scores are the same in all"
+)
 
 
 def lead(table: Table) -> Iterator[str]:
@@ -95,6 +102,7 @@ def _sources(table: Table) -> Iterator[str]:
         yield f"The paper's: data/papers/2501.18512/{item}.csv ({'; '.join(places)}), in the characters printed."
     yield from _rounds_beside(table)
     yield from _made_by(table.results)
+    yield from _versions(table.results)
     domains = sorted({name for r in table.results if r.summary for name in r.summary.get("in_domain", ())})
     if domains:
         yield f"The training text holds train splits of {', '.join(domains)}: scores on these are in-domain."
@@ -131,6 +139,16 @@ def _made_by(results: Iterable[Result]) -> Iterator[str]:
             made[words] = made.get(words, 0) + 1
     for words, count in made.items():
         yield f"{counted(count, 'run')}: {words}."
+
+
+def _versions(results: Iterable[Result]) -> Iterator[str]:
+    """By which versions the runs' numbers were counted."""
+    found = Counter(result.metric_version for result in results if result.metric_version is not None)
+    if len(found) == 1:
+        yield f"Metric version {next(iter(found))}" + ("." if METRIC_VERSION in found else f": {OLDER}.")
+    elif found:
+        parts = ", ".join(f"{version} ({counted(count, 'run')})" for version, count in sorted(found.items()))
+        yield f"Metric versions {parts}: {OLDER}."
 
 
 def _attempt(facts: dict[str, Any], dirty: bool | None) -> str:

@@ -14,7 +14,7 @@ from analysis.tables.tables import Table
 from repro.evaluation.tasks import METRICS, SHOWN
 from repro.words import short as rounded
 
-COLUMNS = ("row", "column", "ours", "spread", "n", "paper", "tolerance", "verdict", "runs")
+COLUMNS = ("row", "column", "ours", "spread", "n", "paper", "tolerance", "verdict", "runs", "metric_version")
 NOTHING = "–"
 SHORT_HEADS = {LOSS: "Eval\nLoss", "HellaSwag": "\nHSwag", "Piqa": "\nPiqa", "Arc Easy": "\nArcE"}
 
@@ -40,6 +40,15 @@ def csv_rows(table: Table) -> tuple[tuple[str, ...], ...]:
     """Lines under `COLUMNS`: every printed cell once, in printed order, beside our run of it or of its miniature;
     where nothing is printed, our rows.
     """
+    versions = {result.run.run_id: result.metric_version for result in table.results}
+
+    def versioned(line: tuple[str, ...]) -> tuple[str, ...]:
+        return (*line, " ".join(map(str, sorted({versions[run_id] for run_id in line[-1].split()}))))
+
+    return tuple(versioned(line) for line in _lines(table))
+
+
+def _lines(table: Table) -> tuple[tuple[str, ...], ...]:
     if not table.cells:
         own = (line for row in table.rows for line in _own_lines(row, table.experiment.scored))
         return (*own, *similarity.csv_lines(table))

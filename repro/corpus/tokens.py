@@ -8,7 +8,6 @@ became tokens (repro.corpus.prepare) nor what a step does with them (the trainer
 import hashlib
 import itertools
 import json
-import math
 import os
 import resource
 from bisect import bisect_right
@@ -121,10 +120,6 @@ class TokenSet:
         for row, index in zip(out, range(first, first + count), strict=True):
             self.read_into(row, index * seq_len)
         return out
-
-    def bits_per_byte(self, nats_per_token: float) -> float:
-        """The loss per UTF-8 byte of text, comparable between tokenizers; EOS is paid for by the text."""
-        return nats_per_token / math.log(2) * len(self) / self.text_bytes
 
     def verify(self) -> None:
         """Read every shard and the tokenizer through; UserError names the first that isn't as written."""

@@ -21,6 +21,7 @@ from repro.results.read import Result
 from repro.spec.config import RunConfig
 from repro.spec.experiment import PlannedRun
 from repro.spec.identity import config_text, from_json, run_id
+from repro.spec.metric import metric_version
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "results"
 MADE = ("commit", "dirty", "python", "versions", "processor", "cores", "mesh", "tokens", "settings")
@@ -99,6 +100,11 @@ def _merge(stored: dict[str, Record], result: Result, outcome: Collected) -> Non
     if before is not None:
         if before["made"]["dirty"] is False and (why := _unclean(record["made"])):
             outcome.refused[name] = f"made from {why}, and a clean result stands there"
+            return
+        versions = [metric_version(made["summary"]) for made in (record, before)]
+        if versions[0] < versions[1]:
+            told = "its bits a byte are of version {}, those of the result that stands there of version {}"
+            outcome.refused[name] = told.format(*versions)
             return
         same = record["summary"]["validation_losses"] == before["summary"]["validation_losses"]
         if same:

@@ -15,6 +15,7 @@ from repro.errors import UserError
 from repro.evaluation.tasks import METRICS
 from repro.files import names, read_json
 from repro.runs.folder import RunFolder
+from repro.spec.metric import METRIC_VERSION, metric_version
 from repro.training.metrics import read_metrics
 
 SPEED_STEPS = 10  # over which the speed is taken: the host learns of single steps late
@@ -122,7 +123,9 @@ def _of_replicas(row: dict[str, Any], name: str) -> list[float]:
 
 def _losses(summary: dict[str, Any]) -> Scalars:
     found = {f"final/validation_loss_{which}": loss for which, loss in summary["validation_losses"].items()}
-    found |= {"final/validation_loss": summary["validation_loss"], "final/bits_per_byte": summary["bits_per_byte"]}
+    version = metric_version(summary)
+    bits = "final/bits_per_byte" if version == METRIC_VERSION else f"final/bits_per_byte_of_version_{version}"
+    found |= {"final/validation_loss": summary["validation_loss"], bits: summary["bits_per_byte"]}
     return {tag: value for tag, value in found.items() if value is not None}
 
 

@@ -10,6 +10,7 @@ from repro.evaluation.tasks import choose, read_result
 from repro.runs.folder import RunFolder
 from repro.runs.provenance import dirty
 from repro.spec.experiment import PlannedRun
+from repro.spec.metric import metric_version
 
 State = Literal["done", "failed", "unfinished", "not run"]
 
@@ -43,6 +44,11 @@ class Result:
         if self.run.parameters == "outer":
             return float(self.summary["validation_loss"])
         return float(self.summary["validation_losses"][self.run.parameters])
+
+    @property
+    def metric_version(self) -> int | None:
+        """By which version its numbers were counted; None unless the run is done."""
+        return None if self.summary is None else metric_version(self.summary)
 
     @property
     def guessing(self) -> float:

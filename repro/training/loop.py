@@ -22,6 +22,7 @@ from repro.diloco.optim import learning_rate
 from repro.diloco.resources import Resources
 from repro.errors import Interrupted, UserError
 from repro.spec.config import RunConfig
+from repro.spec.metric import METRIC_VERSION
 from repro.spec.shapes import parameter_count
 from repro.training import processes, similarity
 from repro.training.checkpoint import Checkpoints
@@ -303,6 +304,7 @@ class _Loop:
             "validation_loss": loss,
             "validation_losses": losses,
             "validation_tokens": config.validation.sequences * config.model.seq_len,
+            "metric_version": METRIC_VERSION,
             "bits_per_byte": self.validator.bits_per_byte(loss),
             "in_domain": list(self.batches.tokens.in_domain),
             "seconds": seconds,

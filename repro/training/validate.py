@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from repro.corpus.text_bytes import bits_per_byte
 from repro.corpus.tokens import TokenSet
 from repro.diloco import model as lm
 from repro.diloco.mesh import DATA, FSDP, REPLICA
@@ -48,8 +49,8 @@ class Validator:
         return -total / (len(self._windows) * self._layout.config.model.seq_len)
 
     def bits_per_byte(self, loss: float) -> float:
-        """A loss in nats per token of the held-out text, per byte of that text."""
-        return self._text.bits_per_byte(loss)
+        """A loss in nats per token of the windows, in bits per byte of their text."""
+        return bits_per_byte(loss, self._windows, self._text)
 
 
 def _rows(layout: Layout) -> NamedSharding:

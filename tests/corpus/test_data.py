@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 from pathlib import Path
 
 import numpy as np
@@ -107,11 +106,6 @@ def test_windows_overlap_by_one_token(counting, seq_len, windows):
     np.testing.assert_array_equal(read[:, 0], seq_len * np.arange(windows))
     with pytest.raises(UserError, match="ask for fewer or shorten it"):
         counting.windows(seq_len, 0, windows + 1)
-
-
-def test_bits_per_byte_counts_every_token_over_every_byte(counting):
-    # 1000 tokens at log(2) nats are 1000 bits; the four shards stand for 28 bytes.
-    assert counting.bits_per_byte(math.log(2)) == pytest.approx(1000 / 28)
 
 
 @given(size=st.integers(1, 5000), seed=st.integers(0, 2**40), epoch=st.integers(0, 3))

@@ -1,20 +1,35 @@
 """Numbers that are what they say: each case names the fault, found by use, that it holds."""
 
 import argparse
+import json
+import math
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import sentencepiece
+from fabricated import finish, planned
 
+from analysis.pages.report import made
+from analysis.render import text as shown
+from analysis.tables.views import COLUMNS, csv_rows, document
 from experiments.registry import load
+from repro.corpus import smoke
+from repro.corpus.shards import Document, write_manifest, write_shards
+from repro.corpus.text_bytes import bits_per_byte, text_bytes
+from repro.corpus.tokenizer import MODEL, describe, store_model, train_pieces
+from repro.corpus.tokens import Tokenizer, TokenSet, open_tokens
 from repro.diloco.jax_settings import FLAGS, LITTLE_EFFORT, PINNED, clean, in_force, pin
 from repro.errors import UserError
 from repro.evaluation import evaluator
+from repro.results import curves
 from repro.results.collected import load as load_records
-from repro.results.collected import save
-from repro.results.read import Result
+from repro.results.collected import records, save
+from repro.results.read import Result, collect
 from repro.runs import worker
 from repro.runs.provenance import MARK, commit, dirty
 from repro.runs.sweep import environment
@@ -222,3 +237,126 @@ def test_collect_lets_nothing_unclean_replace_what_is_clean(state: bool | None, 
     assert record["summary"]["validation_loss"] == 3.0 and record["evaluations"]["few"]["value"] == 1
     assert not save([_finished(state, 2.0)], tmp_path / "new.json").refused  # it stands where nothing stood
     assert save([_finished(False)], tmp_path / "new.json").replaced
+
+
+TEXTS = (
+    "the cat sat on the mat and the rat ran at the cat",
+    " two  spaces, a naïve café, 東京 and \N{GRINNING FACE}",
+    "x",
+    "the mat and the cat " * 9 + "end",
+    "éèêëēėę" * 5,
+    "the cat and the rat and the mat, at last",
+)
+
+
+def _tokens(folder: Path, vocab: int, texts: tuple[str, ...] = TEXTS) -> TokenSet:
+    """A token folder of `texts`, a document each; a vocabulary of 256 is the bytes."""
+    folder.mkdir(parents=True)
+    if vocab == 256:
+        tokenizer, encode = Tokenizer("bytes", None, "", 256, unk=-1, bos=-1, eos=0, pad=-1), smoke._encode
+    else:
+        content = train_pieces(texts, vocab, "the text")
+        store_model(folder, content)
+        tokenizer = describe(content, MODEL, None)
+        model = sentencepiece.SentencePieceProcessor(model_proto=content)
+        encode = lambda some: [np.array(ids) for ids in model.encode(some)]  # noqa: E731
+    documents = [Document("part", text) for text in texts]
+    written = write_shards(folder, {"train": [], "validation": documents}, encode, tokenizer, 10**9, lambda *_: None)
+    facts = {"corpus": "smoke", "in_domain": [], "tokenizer": vars(tokenizer), "splits": written}
+    write_manifest(folder, facts)
+    return open_tokens(folder, "validation")
+
+
+def _spelled(tokens: TokenSet, end: int) -> int:
+    """Bytes of text behind the first `end` tokens, by decoding each document; a cut letter counts what is there."""
+    ids, total = tokens.read(0, end).tolist(), 0
+    if tokens.tokenizer.file is None:
+        return sum(token != tokens.tokenizer.eos for token in ids)
+    model = sentencepiece.SentencePieceProcessor(model_file=str(tokens.folder / MODEL))
+    document: list[int] = []
+    for token in [*ids, tokens.tokenizer.eos]:
+        if token != tokens.tokenizer.eos:
+            document.append(token)
+            continue
+        cut = 0  # byte pieces of a letter whose last byte isn't there
+        while document and model.is_byte(document[-1]) and "\ufffd" in model.decode(document):
+            document.pop()
+            cut += 1
+        total += len(model.decode(document).encode()) + cut
+        document = []
+    return total
+
+
+@pytest.mark.parametrize("vocab", [256, 300, 330])
+def test_bits_a_byte_count_the_bytes_of_what_is_scored(vocab: int, tmp_path: Path):
+    tokens = _tokens(tmp_path / "t", vocab)
+    for length, first, count in ((1, 0, 40), (7, 3, 5), (16, 1, 2), (len(tokens) - 1, 0, 1)):
+        windows = tokens.windows(length, first, count)
+        start, end = 1 + first * length, 1 + (first + count) * length
+        assert text_bytes(windows, tokens) == _spelled(tokens, end) - _spelled(tokens, start)
+    every = tokens.windows(1, 0, len(tokens) - 1)
+    assert text_bytes(every, tokens) == sum(len(text.encode()) for text in TEXTS) - _spelled(tokens, 1)
+
+
+def test_two_vocabularies_on_one_text_agree_where_the_models_do(tmp_path: Path):
+    """A model of bytes, and of the document's end, costs the same whatever pieces it is cut into."""
+    texts = ("~", *TEXTS)  # the first token isn't scored: here it is one byte, or with the space before it none
+    nats_of_byte, nats_of_end = 1.25, 3.5
+    found = []
+    for vocab in (256, 300, 330):
+        tokens = _tokens(tmp_path / str(vocab), vocab, texts)
+        windows = tokens.windows(1, 0, len(tokens) - 1)
+        ends = int((windows[:, 1] == tokens.tokenizer.eos).sum())
+        scored = sum(len(text.encode()) for text in texts) - _spelled(tokens, 1)
+        nats = (nats_of_byte * scored + nats_of_end * ends) / len(windows)
+        found.append(bits_per_byte(nats, windows, tokens) - nats_of_end * ends / scored / math.log(2))
+    assert found == pytest.approx([nats_of_byte / math.log(2)] * 3, rel=1e-12)
+
+
+def test_a_run_divides_by_the_bytes_of_its_own_windows(tmp_path: Path):
+    from repro.training.validate import Validator
+
+    tokens = _tokens(tmp_path / "t", 256, (*"abcdefgh", "a longer text " * 40))
+    validator = object.__new__(Validator)
+    validator._text, validator._windows = tokens, tokens.windows(4, 0, 3)  # a letter, its end, a letter, its end …
+    assert validator.bits_per_byte(math.log(2)) == 2.0
+    assert len(tokens) / tokens.text_bytes < 1.1  # by which it was multiplied
+
+
+def _of_version(folder: Path, version: int) -> None:
+    """What a summary of that version looks like: the first said none."""
+    summary = json.loads((folder / "summary.json").read_text())
+    summary |= {"bits_per_byte": 2.5, **({"metric_version": version} if version > 1 else {})}
+    (folder / "summary.json").write_text(json.dumps(summary))
+
+
+def test_tables_tell_by_which_version_their_numbers_were_counted(tmp_path: Path):
+    runs = planned()[:2]
+    for run, version in zip(runs, (1, 2), strict=True):
+        _of_version(finish(run, tmp_path).path, version)
+    table = made(load("table5"), collect(runs, tmp_path))
+    told = " ".join(shown(document(table)).split())
+    assert "Metric versions 1 (1 run), 2 (1 run): bits a byte of a version before 2 are never compared" in told
+    by_run = {line[COLUMNS.index("runs")]: line[COLUMNS.index("metric_version")] for line in csv_rows(table)}
+    assert by_run[runs[0].run_id] == "1" and by_run[runs[1].run_id] == "2"
+    newer = made(load("table5"), collect(runs[1:], tmp_path))
+    assert "Metric version 2." in shown(document(newer))
+
+
+def test_dashboards_show_bits_a_byte_of_another_version_under_another_name():
+    summary = {"validation_loss": 3.0, "validation_losses": {"outer": 3.0}, "bits_per_byte": 2.5}
+    assert curves._losses(summary)["final/bits_per_byte_of_version_1"] == 2.5
+    newer = curves._losses(summary | {"metric_version": 2})
+    assert newer["final/bits_per_byte"] == 2.5 and len(newer) == 3
+
+
+def test_collect_keeps_a_result_of_a_newer_version(tmp_path: Path):
+    path, older = tmp_path / "r.json", _finished(False)
+    newer = replace(older, summary=(older.summary or {}) | {"metric_version": 2})
+    save([older], path)
+    assert save([newer], path).taken
+    assert "of version 1, those of the result that stands there of version 2" in save([older], path).sentence
+
+
+def test_every_collected_record_says_its_version():
+    assert {record["summary"]["metric_version"] for record in records("mini")} == {1}
