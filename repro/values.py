@@ -1,8 +1,8 @@
 """Which values a field or an option takes: said once, with its annotation, and checked by msgspec.
 
-A field is `Annotated[int, whole(1, 1_000)]`, an option `type=option(int, whole(1, 1_000))`; both refuse everything
-else in one sentence that ends with the same words. What concerns several fields at once is their dataclass's own
-business. No JAX, and nothing slow: every command imports this.
+A field is annotated `Annotated[int, whole(1, 1_000)]`, an option has `type=option(...)` of the same; both refuse
+everything else in one sentence that ends with the same words. What concerns several fields at once is their
+dataclass's own business. No JAX, and nothing slow: every command imports this.
 """
 
 import argparse
@@ -12,14 +12,13 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import cache
 from types import NoneType
-from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
 from repro.errors import UserError
 
-T = TypeVar("T")
 CORPORA = ("mini", "smoke", "c4", "dolma")  # named in configs, made by repro.corpus: neither imports the other
 MOST = 10**9  # of anything that is counted where no smaller bound is named
 LARGEST = 1e12  # a number above it is infinite or a slip of the hand
@@ -39,8 +38,8 @@ def number(
     *, above: float | None = None, least: float | None = None, most: float | None = None, below: float | None = None
 ) -> Meta:
     """A finite number in a range; NaN lies in none. Bounds that aren't given are those of what is finite."""
-    low = f"above {above:g}" if above is not None else f"from {-LARGEST if least is None else least:g}"
-    high = f"below {below:g}" if below is not None else f"to {LARGEST if most is None else most:g}"
+    low = f"above {above:,.12g}" if above is not None else f"from {-LARGEST if least is None else least:,.12g}"
+    high = f"below {below:,.12g}" if below is not None else f"to {LARGEST if most is None else most:,.12g}"
     least = -LARGEST if above is None and least is None else least
     most = LARGEST if below is None and most is None else most
     return Meta(gt=above, ge=least, le=most, lt=below, description=f"a number {low} {high}")
@@ -62,6 +61,10 @@ def several(least: int, description: str) -> Meta:
     return Meta(min_length=least, max_length=10_000, description=description)
 
 
+PORT = "[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
+HOST = r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\]"
+Address = Annotated[str, text(f"(?:{HOST}):(?:{PORT})", "HOST:PORT with a port from 1 to 65535")]
+Seconds = Annotated[float, number(above=0, most=1e7)]
 # A word that becomes an argument of another program, so that it must not look like an option.
 WORD = text(
     r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,254}", "a name of letters, digits and ._:/@+- that begins with a letter or digit"
@@ -83,12 +86,13 @@ def check_fields(config: Any) -> None:
             raise UserError(f"{name}={brief(values[name])}: give {rule.words}.")
 
 
-def option(kind: Callable[[str], T], meta: Meta) -> Callable[[str], T]:
-    """What argparse calls for an option of that range."""
+def option(hint: Any) -> Callable[[str], Any]:
+    """What argparse calls for an option whose values are annotated so."""
+    kind, meta = get_args(hint)
 
-    def read(word: str) -> T:
+    def read(word: str) -> Any:
         try:
-            return msgspec.convert(kind(word), Annotated[kind, meta])  # type: ignore[valid-type]
+            return msgspec.convert(kind(word), hint)
         except ValueError as error:
             raise argparse.ArgumentTypeError(f"give {meta.description}, not {brief(word)}") from error
 

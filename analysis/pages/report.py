@@ -69,6 +69,20 @@ def build(
     return build_runs(experiment, scale, seeds, root, out, eval_set, own=own)
 
 
+def unused(name: str) -> tuple[str, ...]:
+    """The options of `build` that change nothing of an item, by what `build` hands on."""
+    if name == "claims":
+        return "scale", "eval"
+    if name == "all" or name not in (*names(), *COMPUTED):
+        return ()
+    experiment = None if name in COMPUTED else load(name)
+    if not isinstance(experiment, Experiment):
+        return "scale", "seeds", "root", "eval", "own"
+    if name == "table2":
+        return "root", "eval", "own"
+    return () if experiment.scored else ("eval",)
+
+
 def build_runs(
     experiment: Experiment,
     scale: str,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from repro.commands import options
 from repro.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
 from repro.evaluation.tasks import SETS
 from repro.files import place
@@ -63,7 +64,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = options.Parser(
         prog="python -m repro", description="Reproduction suite for Streaming DiLoCo (arXiv 2501.18512)."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -99,6 +100,7 @@ def _add(
     # A beginning is no option: --seed 3 would mean three seeds.
     parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
     arguments(parser)
+    options.remember(parser)
     parser.set_defaults(command=command)
 
 
@@ -160,8 +162,8 @@ def _add_compile(commands: "argparse._SubParsersAction") -> None:
 
 def _experiment_arguments(parser: argparse.ArgumentParser, seeds: str = "default 1") -> None:
     parser.add_argument("experiment", help="a module of experiments/, such as table5, or all")
-    parser.add_argument("--scale", default="mini", help="paper, mini (default) or smoke")
-    parser.add_argument("--seeds", type=int, default=1, help=f"seeds 0 .. N-1 ({seeds})")
+    parser.add_argument("--scale", type=options.scale, default="mini", help="paper, mini (default) or smoke")
+    parser.add_argument("--seeds", type=options.seeds, default=1, help=f"seeds 0 .. N-1 ({seeds})")
 
 
 def _plan_arguments(parser: argparse.ArgumentParser) -> None:
@@ -169,14 +171,18 @@ def _plan_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="for scripts")
 
 
-def _places(parser: argparse.ArgumentParser) -> None:
+def _root(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
+
+
+def _places(parser: argparse.ArgumentParser) -> None:
+    _root(parser)
     parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens and compiled programs")
 
 
 def _collect_arguments(parser: argparse.ArgumentParser) -> None:
     _experiment_arguments(parser)
-    _places(parser)
+    _root(parser)
     parser.add_argument("--eval", choices=sorted(SETS), help="whose scores (default: the scale's set)")
     parser.add_argument("--to", type=Path, help="another folder than data/results")
 
@@ -184,7 +190,7 @@ def _collect_arguments(parser: argparse.ArgumentParser) -> None:
 def _build_arguments(parser: argparse.ArgumentParser) -> None:
     _experiment_arguments(parser, "default 1; of claims as many as there are")
     parser.set_defaults(seeds=None)
-    _places(parser)
+    _root(parser)
     _shown_arguments(parser)
 
 
@@ -195,20 +201,22 @@ def _shown_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _report_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--scale", default="mini", help="of the trained items: paper, mini (default) or smoke")
-    parser.add_argument("--seeds", type=int, help="seeds 0 .. N-1 (default: as many as there are)")
-    _places(parser)
+    parser.add_argument(
+        "--scale", type=options.scale, default="mini", help="of the trained items: paper, mini (default) or smoke"
+    )
+    parser.add_argument("--seeds", type=options.seeds, help="seeds 0 .. N-1 (default: as many as there are)")
+    _root(parser)
     _shown_arguments(parser)
 
 
 def _diff_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", nargs=2, help="two run ids, or their beginnings")
-    _places(parser)
+    parser.add_argument("run", nargs=2, type=options.run_id, help="two run ids, or their beginnings")
+    _root(parser)
 
 
 def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("corpus", help="mini, smoke, c4 or dolma")
-    parser.add_argument("--vocab", type=int, default=None, help="vocabulary (default: the corpus's own)")
+    parser.add_argument("--vocab", type=options.count, help="vocabulary (default: the corpus's own)")
     parser.add_argument("--cache", type=Path, default=Path("cache"), help="where token folders lie")
     text = parser.add_argument_group("c4 and dolma only (docs/data.md)")
     text.add_argument("--source", help="hub (default), or a folder with the files as they lie on the hub")
@@ -216,11 +224,19 @@ def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
     text.add_argument("--eos", dest="eos_piece", help="the piece that ends a document, where the model has no EOS")
     text.add_argument("--name", help="on the hub: en of c4 (default); v1_7 (default), v1_6, … of dolma")
     text.add_argument("--revision", help="commit on the hub (default: pinned), or that which --source PATH is of")
-    text.add_argument("--workers", type=int, help="worker processes (default: one a core)")
-    text.add_argument("--limit-files", type=int, help="read this many training files, evenly spread")
-    text.add_argument("--limit-documents", type=int, help="read this many documents of each file")
-    text.add_argument("--validation-per-mille", type=int, help="held out of dolma, in 1000 documents (default 1)")
-    text.add_argument("--seed", type=int, help="of the documents held out and the tokenizer's sample (default 0)")
+    text.add_argument("--workers", type=options.count, help="worker processes (default: one a core)")
+    text.add_argument("--limit-files", type=options.count, help="read this many training files, evenly spread")
+    text.add_argument("--limit-documents", type=options.count, help="read this many documents of each file")
+    text.add_argument(
+        "--validation-per-mille",
+        type=options.per_mille,
+        help="held out of dolma, in 1000 documents (default 1)",
+    )
+    text.add_argument(
+        "--seed",
+        type=options.seed,
+        help="of the documents held out and the tokenizer's sample (default 0)",
+    )
     text.add_argument("--skip-broken", action="store_true", default=None, help="leave out bad lines, and count them")
 
 
@@ -264,9 +280,10 @@ def _prepared_text(args: argparse.Namespace, given: dict[str, Any]) -> Path:
 
 
 def _build(args: argparse.Namespace) -> int:
-    from analysis.pages.report import build
+    from analysis.pages.report import build, unused
     from repro.runs.folder import named
 
+    options.refuse(args, unused(args.experiment), f"{args.experiment} is made without")
     print(build(args.experiment, args.scale, args.seeds, named(args.root), args.out, args.eval, own=args.own))
     return 0
 

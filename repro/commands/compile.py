@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from repro.commands import options
 from repro.diloco.jax_settings import pin
 from repro.errors import UserError
 
@@ -22,12 +23,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("experiment", metavar="EXPERIMENT|RUN|all", help="a module of experiments/, a run's id in --root, or all specs")
     add("--topology", help="chips of one slice, such as v5e:4x4 (default: by the rule, docs/compile.md)")
-    add("--slices", type=int, help="slices, joined by the data-center network (default: one a replica)")
-    add("--scale", default="paper", help="paper (default), mini or smoke")
-    add("--run", action="append", metavar="ID", help="only runs whose id begins so (may be repeated)")
+    add("--slices", type=options.count, help="slices, joined by the data-center network (default: one a replica)")
+    add("--scale", type=options.scale, default="paper", help="paper (default), mini or smoke")
+    add(
+        "--run",
+        action="append",
+        type=options.run_id,
+        metavar="ID",
+        help="only runs whose id begins so (repeatable)",
+    )
     add("--missing", action="store_true", help="only runs that neither an earlier call nor data/results holds")
-    add("--fsdp", type=int, help="chips that share one copy of the parameters (default: a replica's in a slice)")
-    add("--microbatches", type=int, help="parts of a batch, one after the other (default: what fits)")
+    add(
+        "--fsdp",
+        type=options.count,
+        help="chips that share one copy of the parameters (default: a replica's in a slice)",
+    )
+    add("--microbatches", type=options.count, help="parts of a batch, one after the other (default: what fits)")
     add("--remat", choices=("none", "dots", "full"), help="what the backward pass recomputes (default: what fits)")
     add("--attention", choices=("xla", "flash"), help="the kernel (default: flash where it takes the model)")
     add("--outer-on-host", action="store_true", help="outer parameters and momentum in the host's memory (2.5)")
@@ -50,6 +61,7 @@ def main(args: argparse.Namespace) -> int:
         runs = _missing(args, runs)
     placed = [_placement(args, run) for run in runs]
     if args.rule:
+        options.refuse(args, ("cache",) if args.missing else ("cache", "out"), "--rule compiles and writes nothing")
         print(_rule(runs, placed, as_json=args.json))
         return 0
     return _compile(args, [run.run_id for run in planned], runs, placed)
@@ -172,7 +184,10 @@ def _planned(args: argparse.Namespace) -> "tuple[PlannedRun, ...]":
     from repro.spec.experiment import PlannedRun, expand, unique
     from repro.spec.identity import from_json
 
-    if args.experiment not in names() and any(args.root.glob(f"{args.experiment}*/config.json")):
+    if args.experiment in (*names(), "all"):
+        options.refuse(args, ("root",), "it says where a run lies, and an experiment is named")
+    elif any(args.root.glob(f"{args.experiment}*/config.json")):
+        options.refuse(args, ("scale",), "it says which runs an experiment has, and a run is named")
         folder = find_run(args.root, args.experiment)
         config = from_json(RunConfig, read_json(folder.path / "config.json"))
         return (PlannedRun((folder.run_id,), folder.run_id, config, folder.run_id),)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from experiments.registry import load, names, trained
+from repro.commands import options
 from repro.diloco.jax_settings import clean, pin
 from repro.errors import UserError
 from repro.evaluation.evaluator import Job, check_workers, evaluate_all, pending
@@ -20,31 +21,36 @@ from repro.runs.sweep import default_workers
 from repro.spec.config import RunConfig
 from repro.spec.experiment import expand
 from repro.spec.identity import from_json
+from repro.values import brief
 from repro.words import counted
 
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
     """Arguments of `evaluate`."""
     parser.add_argument("what", nargs="+", help="an experiment such as table5, or run ids, or their beginnings")
-    parser.add_argument("--scale", default="mini", help="of an experiment: paper, mini (default) or smoke")
-    parser.add_argument("--seeds", type=int, default=1, help="of an experiment: seeds 0 .. N-1 (default 1)")
+    parser.add_argument(
+        "--scale", type=options.scale, default="mini", help="of an experiment: paper, mini (default) or smoke"
+    )
+    parser.add_argument("--seeds", type=options.seeds, default=1, help="of an experiment: seeds 0 .. N-1 (default 1)")
     parser.add_argument(
         "--eval", choices=sorted(SETS), help="full: whole sets (default at paper scale); part: at mini; few: at smoke"
     )
-    parser.add_argument("--tasks", type=_words, default=(), help=f"instead of a set: some of {','.join(TASKS)}")
-    parser.add_argument("--limit", type=int, help="the first N questions of each task; never compared with anything")
-    parser.add_argument("--step", type=int, help="a checkpoint's step (default: the end of the run)")
-    parser.add_argument("--workers", type=int, default=None, help="runs side by side (default one a core)")
-    parser.add_argument("--batch", type=int, default=BATCH, help=f"sequences at a time (default {BATCH})")
+    parser.add_argument("--tasks", type=_tasks, default=(), help=f"instead of a set: some of {','.join(TASKS)}")
+    parser.add_argument(
+        "--limit", type=options.count, help="the first N questions of each task; never compared with anything"
+    )
+    parser.add_argument("--step", type=options.step, help="a checkpoint's step (default: the end of the run)")
+    parser.add_argument("--workers", type=options.count, help="runs side by side (default one a core)")
+    parser.add_argument("--batch", type=options.count, default=BATCH, help=f"sequences at a time (default {BATCH})")
     parser.add_argument("--source", choices=("packages", "hub"), default="packages", help="where questions come from")
     add_common(parser)
 
 
 def add_lm_eval(parser: argparse.ArgumentParser) -> None:
     """Arguments of `lm-eval`: its own go before the run, those of lm-eval after it."""
-    parser.add_argument("--step", type=int, help="a checkpoint's step (default: the newest)")
+    parser.add_argument("--step", type=options.step, help="a checkpoint's step (default: the newest)")
     add_common(parser)
-    parser.add_argument("run", help="a run id, or its beginning")
+    parser.add_argument("run", type=options.run_id, help="a run id, or its beginning")
     parser.add_argument("options", nargs=argparse.REMAINDER, help="of lm-eval: --tasks piqa --limit 100 …")
 
 
@@ -57,15 +63,25 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens, questions and compiled programs")
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word for word in text.split(",") if word)
+def refuse_experiment(args: argparse.Namespace) -> None:
+    """UserError for --scale and --seeds where no experiment is named."""
+    if not set(args.what) & {*names(), "all"}:
+        options.refuse(args, ("scale", "seeds"), "they say which runs an experiment has, and runs are named")
+
+
+def _tasks(text: str) -> tuple[str, ...]:
+    tasks = tuple(text.split(","))
+    if not set(tasks) <= set(TASKS) or len(set(tasks)) < len(tasks):
+        raise argparse.ArgumentTypeError(f"give some of {','.join(TASKS)}, each once, not {brief(text)}")
+    return tasks
 
 
 def evaluate(args: argparse.Namespace) -> int:
     """Score what is missing; nothing heavy is imported when nothing is."""
-    if args.batch < 1:
-        raise UserError(f"batch={args.batch}: give at least one sequence.")
     named(args.root)
+    if args.tasks:
+        options.refuse(args, ("eval",), "--tasks stands in place of a set")
+    refuse_experiment(args)
     jobs = tuple(dict.fromkeys(_jobs(args)))  # rows may share a run
     todo = pending(jobs, args.root)
     code = 0

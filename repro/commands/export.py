@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from experiments.registry import load, names
-from repro.commands.evaluate import add_common, choose_platform
+from repro.commands import options
+from repro.commands.evaluate import add_common, choose_platform, refuse_experiment
 from repro.diloco.jax_settings import pin
 from repro.errors import UserError
 from repro.files import names as listed
@@ -19,12 +20,14 @@ DASHBOARDS = FORMATS[1:]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `export`."""
     parser.add_argument("what", nargs="+", help="an experiment such as table5, or run ids, or their beginnings")
-    parser.add_argument("--scale", default="mini", help="of an experiment: paper, mini (default) or smoke")
-    parser.add_argument("--seeds", type=int, default=1, help="of an experiment: seeds 0 .. N-1 (default 1)")
+    parser.add_argument(
+        "--scale", type=options.scale, default="mini", help="of an experiment: paper, mini (default) or smoke"
+    )
+    parser.add_argument("--seeds", type=options.seeds, default=1, help="of an experiment: seeds 0 .. N-1 (default 1)")
     parser.add_argument("--to", default="safetensors", help="safetensors (default), tensorboard or wandb")
     text = "the folder to write (default exports/<id>; exports/tensorboard and exports/wandb, with a folder a run)"
     parser.add_argument("--out", type=Path, help=text)
-    parser.add_argument("--step", type=int, help="a checkpoint's step, for safetensors (default: the newest)")
+    parser.add_argument("--step", type=options.step, help="a checkpoint's step, for safetensors (default: the newest)")
     add_common(parser)
 
 
@@ -34,6 +37,9 @@ def main(args: argparse.Namespace) -> int:
         raise UserError(f"export to {args.to!r} is unknown: choose {', '.join(FORMATS)}.")
     if args.to in DASHBOARDS and (args.step, args.parameters) != (None, None):
         raise UserError(f"--step and --parameters choose parameters, and --to {args.to} shows curves: leave them out.")
+    refuse_experiment(args)
+    if args.to in DASHBOARDS:
+        options.refuse(args, ("cache",), "curves are read from the run's folder")
     folders = {folder.run_id: folder for what in args.what for folder in _folders(what, args)}
     if args.out and len(folders) > 1 and args.to not in DASHBOARDS:
         raise UserError(f"--out {args.out} for {len(folders)} runs: without it each goes to exports/<id>.")

@@ -4,14 +4,15 @@ import argparse
 import sys
 from pathlib import Path
 
+from repro.commands import options
 from repro.files import place
 from repro.runs.extend import extend
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("run", help="the id of a finished run, or its beginning")
-    parser.add_argument("--steps", type=int, required=True, help="how many more")
+    parser.add_argument("run", type=options.run_id, help="the id of a finished run, or its beginning")
+    parser.add_argument("--steps", type=options.step, required=True, help="how many more")
     parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
     parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens and compiled programs")
     text = "make the new run's folder and print its config's path, for `python -m repro train` in several processes"
@@ -28,6 +29,7 @@ def main(args: argparse.Namespace) -> int:
         print(path)
         return 0
     print(f"{folder.run_id} goes on from {args.run}", file=sys.stderr)
-    parser = argparse.ArgumentParser()
+    parser = options.Parser()
     train.add_arguments(parser)
+    options.remember(parser)
     return train.main(parser.parse_args([str(path), "--root", str(args.root), "--cache", str(args.cache)]))

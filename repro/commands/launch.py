@@ -11,6 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from repro.commands import options
 from repro.errors import UserError
 from repro.files import place as place_of
 from repro.launch.settings import Settings, read_settings
@@ -36,9 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("experiment", help="a module of experiments/, such as table5, or all")
     add("--engine", choices=ENGINES, default="local", help="local (default): as `run`; xpk: TPU pods (docs/pod.md)")
-    add("--scale", default="mini", help="paper, mini (default) or smoke")
-    add("--seeds", type=int, default=1, help="seeds 0 .. N-1 (default 1)")
-    add("--run", action="append", metavar="ID", help="only runs whose id begins so (may be repeated)")
+    add("--scale", type=options.scale, default="mini", help="paper, mini (default) or smoke")
+    add("--seeds", type=options.seeds, default=1, help="seeds 0 .. N-1 (default 1)")
+    add(
+        "--run",
+        action="append",
+        type=options.run_id,
+        metavar="ID",
+        help="only runs whose id begins so (repeatable)",
+    )
     add("--root", help="where run folders lie (default: runs, or launch.toml's bucket)")
     add("--cache", help="tokens (default: cache, or launch.toml's folder in the pod)")
     sweep_cli.add_run(parser)
@@ -47,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pods.add_argument("--dry-run", action="store_true", help="offline: write the manifests, start nothing")
     pods.add_argument("--out", type=Path, default=Path("build/launch"), help="where manifests go (build/launch)")
     for name, text in POD_FLAGS.items():
-        pods.add_argument(f"--{name}", type=int if name == "slices" else str, help=text)
+        pods.add_argument(f"--{name}", type=options.count if name == "slices" else str, help=text)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -57,6 +64,9 @@ def main(args: argparse.Namespace) -> int:
     from repro.launch.jobs import Request, job_for, xpk_arguments
     from repro.launch.xpk import require
 
+    options.refuse(args, ("workers", "eval", "takeover_after"), "in pods each run is a job of its own")
+    if args.dry_run:
+        options.refuse(args, ("retry_failed",), "--dry-run writes the manifests of all runs and starts none")
     settings = read_settings(args.settings, _flags(args))
     runs = _runs(args)
     jobs = [job_for(run, settings) for run in runs]
@@ -73,6 +83,7 @@ def _local(args: argparse.Namespace) -> int:
     if asked or args.dry_run or args.run:
         word = (asked or (["dry-run"] if args.dry_run else ["run"]))[0]
         raise UserError(f"--{word} is for pods: say --engine xpk, or leave it out and launch on this machine.")
+    options.refuse(args, ("settings", "out"), "they are for pods, of --engine xpk")
     args.root, args.cache = place_of(args.root or "runs"), Path(args.cache or "cache")
     return sweep_cli.run(args)
 

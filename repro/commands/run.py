@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from repro.commands import options
 from repro.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_USER_ERROR
 from repro.evaluation.tasks import SETS, EvalSpec
 from repro.files import place
@@ -20,18 +21,18 @@ if TYPE_CHECKING:
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Options of `run`, beside those that say which runs."""
-    parser.add_argument("--workers", type=int, default=None, help="runs side by side (default one a core)")
+    parser.add_argument("--workers", type=options.count, help="runs side by side (default one a core)")
     parser.add_argument("--eval", choices=sorted(SETS), help="what will be evaluated after it: for the estimate")
     parser.add_argument("--retry-failed", action="store_true", help="try again what failed before")
     text = f"without a sign of another worker, seconds until its run is taken over (default {LEASE_S:g})"
-    parser.add_argument("--takeover-after", type=float, default=LEASE_S, metavar="SECONDS", help=text)
+    parser.add_argument("--takeover-after", type=options.seconds, default=LEASE_S, metavar="SECONDS", help=text)
 
 
 def add_status(parser: argparse.ArgumentParser) -> None:
     """Options of `status`."""
     parser.add_argument("experiment", nargs="?", help="a module of experiments/, or all (default: what is in the root)")
-    parser.add_argument("--scale", default="mini", help="paper, mini (default) or smoke")
-    parser.add_argument("--seeds", type=int, default=1, help="seeds 0 .. N-1 (default 1)")
+    parser.add_argument("--scale", type=options.scale, default="mini", help="paper, mini (default) or smoke")
+    parser.add_argument("--seeds", type=options.seeds, default=1, help="seeds 0 .. N-1 (default 1)")
     parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
     parser.add_argument("--json", action="store_true", help="for scripts")
     parser.add_argument("--watch", action="store_true", help="on the screen, until it is interrupted")
@@ -109,6 +110,10 @@ def status(args: argparse.Namespace) -> int:
 
     runs = None
     named(args.root)
+    if args.watch:
+        options.refuse(args, ("json",), "--watch shows a screen")
+    if not args.experiment:
+        options.refuse(args, ("scale", "seeds"), "they say which runs an experiment has")
     if args.experiment:
         runs = [run for e in trained(args.experiment) for run in expand(e, args.scale, args.seeds)]
     if runs is None:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from experiments.registry import trained
+from repro.commands import options
 from repro.diloco.jax_settings import pin
 from repro.diloco.resource_flags import MESH, add_flags, asked
 from repro.diloco.resources import Resources, local_resources
 from repro.errors import EXIT_INTERRUPTED, UserError
 from repro.files import place, read_json
 from repro.runs.folder import RunFolder, open_folder
-from repro.runs.leases import LEASE_S, Claim, ClaimLost, Watch, check_lease, take
+from repro.runs.leases import LEASE_S, Claim, ClaimLost, Watch, take
 from repro.runs.worker import Stop, explain, record_failure, tell
 from repro.spec.config import RunConfig
 from repro.spec.experiment import expand
@@ -32,22 +33,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", type=place, help="a config.json, as in every run folder; or a run's id, see below")
     parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
     parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens and compiled programs")
-    parser.add_argument("--checkpoint-every", type=int, help="steps between checkpoints (default: eight a run)")
+    parser.add_argument(
+        "--checkpoint-every", type=options.step, help="steps between checkpoints (default: eight a run)"
+    )
     text = f"without a sign of another process, seconds until its run is taken over (default {LEASE_S:g})"
-    parser.add_argument("--takeover-after", type=float, default=LEASE_S, metavar="SECONDS", help=text)
+    parser.add_argument("--takeover-after", type=options.seconds, default=LEASE_S, metavar="SECONDS", help=text)
     of = parser.add_argument_group("a run by its id, for pods, which have the code but no folder")
     of.add_argument("--experiment", help="of which CONFIG is a run's id")
-    of.add_argument("--scale", default="mini", help="paper, mini (default) or smoke")
-    of.add_argument("--seeds", type=int, default=1, help="seeds 0 .. N-1 (default 1)")
+    of.add_argument("--scale", type=options.scale, default="mini", help="paper, mini (default) or smoke")
+    of.add_argument("--seeds", type=options.seeds, default=1, help="seeds 0 .. N-1 (default 1)")
     add_flags(parser.add_argument_group("placement over all processes (default: a device a replica)"))
     group = parser.add_argument_group("processes")
     group.add_argument("--cluster", action="store_true", help="as JAX finds them: Slurm, Kubernetes, TPU pods")
-    group.add_argument("--coordinator", metavar="HOST:PORT", help="of process 0")
-    group.add_argument("--processes", type=int, help="how many there are")
-    group.add_argument("--process", type=int, help="this one's number, from 0")
+    group.add_argument("--coordinator", type=options.address, metavar="HOST:PORT", help="of process 0")
+    group.add_argument("--processes", type=options.count, help="how many there are")
+    group.add_argument("--process", type=options.process, help="this one's number, from 0")
     text = "until when all must be there; else exit 42, to be started again (default 300)"
-    group.add_argument("--meet-within", type=float, default=300.0, metavar="SECONDS", help=text)
-    group.add_argument("--devices", type=int, help="simulated CPU devices of this process")
+    group.add_argument("--meet-within", type=options.seconds, default=300.0, metavar="SECONDS", help=text)
+    group.add_argument("--devices", type=options.devices, help="simulated CPU devices of this process")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -55,7 +58,10 @@ def main(args: argparse.Namespace) -> int:
 
     Process 0 claims the run and decides for the others.
     """
-    check_lease(args.takeover_after)
+    if args.experiment is None:
+        options.refuse(args, ("scale", "seeds"), "they say which runs --experiment has")
+    if not args.cluster and args.coordinator is None:
+        options.refuse(args, ("meet_within",), "one process meets no other")
     config, stop = _config(args), Stop()  # a wrong one is told before seconds of imports
     pin()
     from repro.errors import Interrupted
@@ -115,8 +121,6 @@ def _train(args: argparse.Namespace, config: RunConfig, folder: RunFolder, stop:
 
     pace = replace(Pace.of(config), report_seconds=REPORT_SECONDS)
     if args.checkpoint_every is not None:
-        if args.checkpoint_every < 1:
-            raise UserError(f"--checkpoint-every {args.checkpoint_every}: give one step or more.")
         pace = replace(pace, checkpoint_every=args.checkpoint_every)
     if claim:
         claim.folder.forget_failure()

@@ -2,10 +2,10 @@
 
 import argparse
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_type_hints
 
 from repro.diloco.resources import Resources
-from repro.errors import UserError
+from repro.values import option
 
 MESH = ("replica", "data", "fsdp")
 HELP = {
@@ -23,26 +23,23 @@ HELP = {
 
 
 def add_flags(parser: argparse._ArgumentGroup) -> None:
-    """An option for each field; what isn't given stays as the command has it."""
+    """An option for each field, of its values; what isn't given stays as the command has it."""
+    hints = get_type_hints(Resources, include_extras=True)
     for field in fields(Resources):
-        word, text = "--" + field.name.replace("_", "-"), HELP[field.name]
+        word, text, hint = "--" + field.name.replace("_", "-"), HELP[field.name], hints[field.name]
         if field.name == "unroll":
             parser.add_argument("--scan", dest="unroll", action="store_const", const=False, help=text)
-        elif field.type is bool:
+        elif hint is bool:
             parser.add_argument(word, action="store_const", const=True, help=text)
-        elif field.type is int:
-            parser.add_argument(word, type=int, metavar="N", help=text)
         else:
-            parser.add_argument(word, help=text)
+            metavar = "N" if isinstance(field.default, int) else None
+            parser.add_argument(word, type=option(hint), metavar=metavar, help=text)
 
 
 def asked(args: argparse.Namespace) -> dict[str, Any]:
-    """The fields that were given; UserError for an extent below 1."""
+    """The fields that were given."""
     found = {field.name: getattr(args, field.name) for field in fields(Resources)}
-    given = {name: value for name, value in found.items() if value is not None}
-    if any(isinstance(value, int) and value < 1 and value is not False for value in given.values()):
-        raise UserError(f"a mesh of {given}: every extent is 1 or more.")
-    return given
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def words(resources: Resources) -> list[str]:

@@ -6,12 +6,15 @@ slices.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from repro.errors import UserError
 from repro.spec.config import RunConfig
+from repro.values import check_fields, one_of, whole
 
 ATTENTIONS = ("xla", "flash")
 REMATS = ("none", "dots", "full")
+Extent = Annotated[int, whole(1, 2**24)]
 FLASH_POSITIONS, FLASH_HEAD = 128, 64  # the kernel's blocks: a sequence and a head are multiples of these
 
 
@@ -19,16 +22,19 @@ FLASH_POSITIONS, FLASH_HEAD = 128, 64  # the kernel's blocks: a sequence and a h
 class Resources:
     """A mesh replica × data × fsdp, and how the program is compiled for it."""
 
-    replica: int = 1  # mesh extent of the replica axis: M, or a divisor of it
-    data: int = 1  # batch split without parameter sharding (slices of a data-parallel run)
-    fsdp: int = 1  # parameters sharded within a replica
+    replica: Extent = 1  # mesh extent of the replica axis: M, or a divisor of it
+    data: Extent = 1  # batch split without parameter sharding (slices of a data-parallel run)
+    fsdp: Extent = 1  # parameters sharded within a replica
     unroll: bool = True  # layers unrolled (fast on CPU) or scanned (fast to compile)
     outer_on_host: bool = False  # outer parameters and momentum in pinned host memory (2.5)
     fence: bool = False  # on TPU: transfers start before the inner step and end after it, whatever XLA guesses
-    remat: str = "none"  # none | dots | full: what the backward pass recomputes
-    microbatches: int = 1  # parts of a replica's batch, one after the other; gradients are summed in float32
-    attention: str = "xla"  # xla | flash: a TPU kernel that keeps no S × S scores
-    sequence: int = 1  # of the fsdp devices, how many share a sequence: where a batch has fewer than devices
+    remat: Annotated[str, one_of(*REMATS)] = "none"  # what the backward pass recomputes
+    microbatches: Extent = 1  # parts of a replica's batch, one after the other; gradients are summed in float32
+    attention: Annotated[str, one_of(*ATTENTIONS)] = "xla"  # flash: a TPU kernel that keeps no S × S scores
+    sequence: Extent = 1  # of the fsdp devices, how many share a sequence: where a batch has fewer than devices
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def devices(self) -> int:
@@ -55,8 +61,6 @@ class Resources:
                 raise UserError(f"fsdp={self.fsdp} does not divide the {name} of {size}: choose a divisor.")
         if model.heads % self.sequence:
             raise UserError(f"sequence={self.sequence} does not divide the {model.heads} heads: choose a divisor.")
-        if self.attention not in ATTENTIONS:
-            raise UserError(f"attention={self.attention!r}: choose one of {', '.join(ATTENTIONS)}.")
         if self.attention == "flash" and not flash_fits(config):
             raise UserError(
                 f"attention='flash' with {model.seq_len} positions and heads of {model.head_size}: the kernel takes "
@@ -72,7 +76,7 @@ class Resources:
             raise UserError(
                 f"{local} sequences a replica over {over}: the batch of a replica must be divisible by them."
             )
-        if self.microbatches < 1 or local % (self.shares * self.microbatches):
+        if local % (self.shares * self.microbatches):
             raise UserError(
                 f"microbatches={self.microbatches} of {local // self.shares} sequences a device: choose a divisor."
             )

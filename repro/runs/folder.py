@@ -143,7 +143,9 @@ def named(root: Path) -> Path:
 
 
 def find_run(root: Path, name: str) -> RunFolder:
-    """The one run whose id starts with `name`; UserError when none or several do."""
+    """The one run whose id starts with `name`; UserError when none or several do, and for no name at all."""
+    if not name:
+        raise UserError("an empty run id: `python -m repro status` lists the runs.")
     found = [n for n in names(root) if n.startswith(name) and (root / n / "config.json").exists()]
     if not found:
         raise UserError(f"no run {name!r} in {root}: `python -m repro status` lists the runs.")

@@ -21,6 +21,7 @@ MOST_LAYERS, MOST_REPLICAS, MOST_STEPS, MOST_EVERY = 1_000, 10_000, 10**8, 10**6
 Layers = Annotated[int, whole(1, MOST_LAYERS)]
 Large = Annotated[int, whole(1, 2**24)]
 Steps = Annotated[int, whole(1, MOST_STEPS)]
+Seed = Annotated[int, whole(0, 2**31 - 1)]
 Fraction = Annotated[float, number(least=0, most=1)]
 Decay = Annotated[float, number(least=0, below=1)]
 Rate = Annotated[float, number(above=0, most=1e6)]
@@ -198,7 +199,7 @@ class RunConfig:
     batch: Large  # B, sequences a step over all replicas
     steps: Steps  # T
     validation: ValidationConfig
-    seed: Annotated[int, whole(0, 2**31 - 1)] = 0
+    seed: Seed = 0
     repeat_data: bool = False  # more than one epoch is an error unless this says so
 
     def __post_init__(self) -> None:

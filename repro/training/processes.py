@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import jax
 import numpy as np
@@ -22,6 +22,7 @@ from jax.sharding import NamedSharding
 
 from repro.cores import cores
 from repro.errors import EXIT_INTERRUPTED, UserError
+from repro.values import Address, check_fields, whole
 
 MEET_S = 300.0  # in which the processes of a run have to be there
 JAX_LATER_S = 60.0
@@ -33,19 +34,20 @@ class Cluster:
     """Where the processes of a run meet: named by hand, or `found` by JAX (Slurm, Open MPI, Kubernetes, TPU pods)."""
 
     found: bool = False
-    coordinator: str | None = None  # HOST:PORT of process 0
-    processes: int | None = None
-    process: int | None = None  # this one's number
-    devices: int | None = None  # simulated CPU devices of this process; None: those that are there
+    coordinator: Address | None = None  # of process 0
+    processes: Annotated[int, whole(1)] | None = None
+    process: Annotated[int, whole()] | None = None  # this one's number
+    devices: Annotated[int, whole(1)] | None = None  # simulated CPU devices of this process; None: those that are there
 
     def __post_init__(self) -> None:
+        check_fields(self)
         named = (self.coordinator, self.processes, self.process)
         if any(x is not None for x in named) and (None in named or self.found):
             raise UserError(
                 f"coordinator={self.coordinator}, processes={self.processes}, process={self.process}: give all "
                 "three, or none of them and let JAX find the cluster."
             )
-        if self.processes is not None and self.process is not None and not 0 <= self.process < self.processes:
+        if self.processes is not None and self.process is not None and self.process >= self.processes:
             raise UserError(f"process={self.process} of {self.processes}: processes are numbered from 0.")
 
 

@@ -5,7 +5,7 @@ import json
 import re
 import subprocess
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,7 +15,7 @@ from analysis.figures import simulated
 from analysis.paper.inconsistencies import build_inconsistencies, inconsistencies
 from analysis.paper.simulated import build_accounts, build_table4, table4_text
 from experiments.streaming import figure3, figure9, figure14, figure16
-from repro.commands import simulate
+from repro.commands import options, simulate
 from repro.errors import UserError
 from repro.network.methods import method
 from repro.network.scenario import PAPER_GRID, least_bandwidth, paper_curve, paper_cycle
@@ -26,8 +26,9 @@ EXAMPLE = "--params 70e9 --layers 80 --step-time 6.5 --bandwidth 5 --method stre
 
 
 def _parse(line: str) -> Namespace:
-    parser = ArgumentParser()
+    parser = options.Parser()
     simulate.add_arguments(parser)
+    options.remember(parser)
     return parser.parse_args(line.split())
 
 

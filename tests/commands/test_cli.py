@@ -21,22 +21,22 @@ SIMULATED = ["simulate", "--params", "7e9", "--step-time", "1", "--bandwidth", "
     [
         (["plan", "tabel5"], "did you mean 'table5'?"),
         (["plan", "nothing-like-it"], "choose one of"),
-        (["plan", "table5", "--scale", "huge"], "scale='huge'"),
-        (["plan", "table5", "--seeds", "0"], "seeds=0"),
+        (["plan", "table5", "--scale", "huge"], "--scale: give paper, mini or smoke, not 'huge'"),
+        (["plan", "table5", "--seeds", "0"], "--seeds: give a whole number from 1 to 1,000, not '0'"),
         (["prepare", "pile"], "unknown corpus 'pile'"),
-        (["run", "table5", "--scale", "tiny"], "scale='tiny'"),
+        (["run", "table5", "--scale", "tiny"], "--scale: give paper"),
         (["run", "table2"], "nothing to train"),
         (["run", "table4"], "nothing to train"),
-        (["build", "table4", "--scale", "huge"], "scale='huge'"),
+        (["build", "table4", "--scale", "huge"], "--scale: give paper, mini or smoke, not 'huge'"),
         (["build", "table4", "--out", "/proc/nowhere"], "/proc/nowhere"),
         (["run", "table5", "--scale", "smoke", "--root", "/proc/r", "--cache", "/proc/c"], "/proc/"),
-        (["run", "table5", "--scale", "smoke", "--workers", "0"], "workers=0"),
-        (["run", "table5", "--scale", "smoke", "--takeover-after", "0"], "a lease of 0.0 seconds"),
-        (["run", "table5", "--seeds", "0"], "seeds=0"),
-        (["run", "table5", "--seeds", "1001"], "seeds=1001: choose 1 to 1,000"),
-        (["run", "table5", "--scale", "smoke", "--takeover-after", "nan"], "a lease of nan seconds"),
+        (["run", "table5", "--scale", "smoke", "--workers", "0"], "--workers: give a whole number"),
+        (["run", "table5", "--scale", "smoke", "--takeover-after", "0"], "--takeover-after: give a number above 0"),
+        (["run", "table5", "--seeds", "0"], "--seeds: give"),
+        (["run", "table5", "--seeds", "1001"], "--seeds: give a whole number from 1 to 1,000, not '1001'"),
+        (["run", "table5", "--scale", "smoke", "--takeover-after", "nan"], "--takeover-after: give a number"),
         (["run", "table5", "--root", ""], "an empty path"),
-        (["train", "config.json", "--takeover-after", "inf"], "a lease of inf seconds"),
+        (["train", "config.json", "--takeover-after", "inf"], "--takeover-after: give a number"),
         (["simulate", "--params", "7e9", "--layers", "8", "--step-time", "1", "--bandwidth", "inf"], "--bandwidth inf"),
         (["collect", "table5", "--root", "/nowhere"], "no folder /nowhere"),
         (["collect", "table5", "--to", "a.json"], "--to a.json: a folder is needed, in which mini.json will stand"),
@@ -45,7 +45,7 @@ SIMULATED = ["simulate", "--params", "7e9", "--step-time", "1", "--bandwidth", "
         (["report", "--root", "/nowhere"], "no folder /nowhere"),
         (["status", "table5", "--root", "/nowhere"], "no folder /nowhere"),
         (["evaluate", "table5", "--root", "/nowhere"], "no folder /nowhere"),
-        (["compile", "table5", "--rule", "--microbatches", "0"], "microbatches=0"),
+        (["compile", "table5", "--rule", "--microbatches", "0"], "--microbatches: give a whole number"),
         (["compile", "table5", "--missing"], "all 26 runs of table5 are compiled"),
         (["compile", "table5", "--missing", "--topology", "v5e:4x4"], "--missing goes with the slices of the rule"),
         (["compile", "table5", "--rule", "--run", "35m", "--microbatches", "3"], "microbatches=3 of 16 sequences"),
@@ -63,9 +63,8 @@ def test_bad_input_is_one_sentence(words, said, capsys, tmp_path, monkeypatch):
 
 
 def test_the_beginning_of_an_option_is_no_option(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["plan", "table5", "--seed", "3"])
-    assert ended.value.code == 2 and "--seed 3" in capsys.readouterr().err
+    assert main(["plan", "table5", "--seed", "3"]) == 2
+    assert "unrecognized arguments: --seed 3" in capsys.readouterr().err
 
 
 def test_diff_names_the_fields(tmp_path, capsys):

@@ -113,12 +113,14 @@ def _train(_: Path) -> object:
 
 
 def _train_command(tmp_path: Path) -> object:
+    from repro.commands import options
     from repro.commands import train as train_cli
 
     config = tmp_path / "config.json"
     config.write_text(config_text(expand(load("table3"), "smoke")[0].config), encoding="utf-8")
-    parser = argparse.ArgumentParser()
+    parser = options.Parser()
     train_cli.add_arguments(parser)
+    options.remember(parser)
     return train_cli.main(parser.parse_args([str(config), "--root", str(tmp_path)]))
 
 

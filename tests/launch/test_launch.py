@@ -170,7 +170,8 @@ def test_every_run_of_table_5_gets_slices_that_its_batch_can_be_laid_on() -> Non
         assert job.placement == place(job.run.config) and job.placement.topology != "v5e:2x2"  # xpk has none
 
 
-OTHER = {f.name: {bool: not f.default, int: 3, str: "full"}[f.type] for f in fields(Resources)}
+OTHER = {f.name: {bool: not f.default, int: 3}.get(type(f.default)) for f in fields(Resources)}
+OTHER |= {"remat": "full", "attention": "flash"}
 
 
 @pytest.mark.parametrize("changed", [(), *((name,) for name in OTHER), tuple(OTHER)], ids=str)

@@ -1,0 +1,42 @@
+"""What the options of all commands share: their ranges, one sentence for a wrong one, and none without an effect."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+from repro.errors import UserError
+from repro.spec.config import MOST_STEPS, SCALES, Seed
+from repro.spec.experiment import MOST_SEEDS
+from repro.values import Address, Seconds, one_of, option, text, whole
+
+scale = option(Annotated[str, one_of(*SCALES)])
+count = option(Annotated[int, whole(1)])
+step = option(Annotated[int, whole(1, MOST_STEPS)])
+seed = option(Seed)
+seeds = option(Annotated[int, whole(1, MOST_SEEDS)])
+per_mille = option(Annotated[int, whole(1, 999)])
+process = option(Annotated[int, whole()])
+devices = option(Annotated[int, whole(1, 4096)])
+seconds = option(Seconds)
+address = option(Address)
+run_id = option(Annotated[str, text("[a-z0-9-]+", "an id or its beginning, of small letters, digits and dashes")])
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are sentences as any other."""
+
+    def error(self, message: str) -> NoReturn:
+        """UserError for what argparse refuses."""
+        raise UserError(f"{message.removeprefix('argument ')}; see `{self.prog} --help`.")
+
+
+def remember(parser: argparse.ArgumentParser) -> None:
+    """Let the arguments say in `usual` what each option is when it isn't given: for `refuse`."""
+    parser.set_defaults(usual={action.dest: parser.get_default(action.dest) for action in parser._actions})
+
+
+def refuse(args: argparse.Namespace, names: Sequence[str], reason: str) -> None:
+    """UserError for those of the options that have another value than the usual one, as they have no effect."""
+    words = ["--" + name.replace("_", "-") for name in names if getattr(args, name) != args.usual[name]]
+    if words:
+        raise UserError(f"{', '.join(words)} without effect: {reason}.")
