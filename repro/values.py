@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import cache
 from types import NoneType
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -26,7 +26,7 @@ LARGEST = 1e12  # a number above it is infinite or a slip of the hand
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 80
 _SHORT.maxlevel = 3
-_OF_TYPE = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
 def whole(least: int = 0, most: int = MOST) -> Meta:
@@ -144,5 +144,13 @@ def _rule(hint: Any) -> Rule:
     bare, *metas = get_args(inner) if get_origin(inner) is Annotated else (inner,)
     part = bare if is_dataclass(bare) else None
     classes: tuple[type, ...] = (part,) if part else (tuple,) if get_origin(bare) is tuple else (object,)  # type: ignore
-    words = metas[0].description if metas else _OF_TYPE.get(bare, f"a {bare.__name__}")
+    words = metas[0].description if metas else _words(bare)
     return Rule(Any if part else hint, (*classes, NoneType) if optional else classes, part, words)
+
+
+def _words(bare: Any) -> str:
+    if get_origin(bare) is Literal:
+        return " or ".join(map(str, get_args(bare)))
+    if get_origin(bare) is tuple:
+        return f"a list, each {_rule(get_args(bare)[0]).words}"
+    return _WORDS.get(bare) or f"a {bare.__name__}"

@@ -2,11 +2,11 @@
 
 import argparse
 import json
-import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from repro.commands import options
 from repro.errors import UserError
 from repro.network.forecast import Forecast, Question, Solution, forecast, solve
 from repro.network.methods import BASELINE_BITS, Network, method
@@ -33,12 +33,13 @@ def ask(args: argparse.Namespace) -> Question:
     missing = [f"--{name}" for name in ("params", "layers", "step-time", "bandwidth") if _value(args, name) is None]
     if missing:
         raise UserError(f"{', '.join(missing)} missing: simulate needs a model, its step time and a bandwidth.")
-    for name in ("bandwidth", "latency", "batch-tokens", "tokens", "target"):
-        if (value := _value(args, name)) is not None and not math.isfinite(value):
-            raise UserError(f"--{name} {value}: give a finite number.")
     how = method(args.method)
     if how.sends == "fragments":
         how = replace(how, pattern=args.pattern)
+    else:
+        options.refuse(args, ("pattern", "fragment_layers"), f"{how.key} sends the whole model at once")
+    if how.sends == "gradients":
+        options.refuse(args, ("every",), f"{how.key} sends at every step")
     if args.tau is None and how.delay >= args.every:
         raise UserError(
             f"--every {args.every} leaves no room for the method's τ = {how.delay}: give more steps than τ, or --tau 0."

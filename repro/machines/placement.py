@@ -3,6 +3,7 @@
 What the rule chooses is an estimate until it is compiled (`repro.machines.compile`, which prints both side by side).
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
@@ -93,11 +94,11 @@ def chip(topology: str) -> Chip:
 
 def chips_of(topology: str) -> int:
     """Chips of one slice, from a name such as v5e:4x4 or v5p:2x2x4; UserError where it has no such form."""
-    sides = topology.partition(":")[2].split("x")
-    if not all(side.isdecimal() and int(side) for side in sides):
+    sides = topology.partition(":")[2]
+    if not re.fullmatch("[1-9][0-9]{0,3}(?:x[1-9][0-9]{0,3})*", sides):
         raise UserError(f"topology {topology!r}: name the chip and the sides of a slice, such as v5e:4x4.")
     chip(topology)
-    return prod(map(int, sides))
+    return prod(map(int, sides.split("x")))
 
 
 def place(config: RunConfig, asked: Asked = Asked()) -> Placement:

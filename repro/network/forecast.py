@@ -11,11 +11,10 @@ import numpy as np
 
 from repro.errors import UserError
 from repro.network.account import Collective, collective_factor, collective_hops, steps_of, training_hours
-from repro.network.methods import Method, Network
+from repro.network.methods import Amount, Bits, Delay, Latency, Layers, Method, Network, Period, Rate, Replicas
 from repro.network.scenario import least_bandwidth, least_delay, paper_cycle, sync_of, trainer_cycle
 from repro.network.simulate import Cycle, Link, link_intervals, utilisation
-
-MOST_LAYERS, MOST_EVERY = 1_000, 10_000  # more than any network has; both at once take a minute
+from repro.values import Seconds, check_fields
 
 
 @dataclass(frozen=True)
@@ -24,40 +23,29 @@ class Question:
 
     network: Network
     method: Method
-    gbit_per_s: float
-    step_times_s: tuple[float, ...]
-    delays: tuple[int, ...]
-    bits: float  # per parameter sent
-    every: int = 100  # H
-    fragment_layers: int = 3
+    gbit_per_s: Rate
+    step_times_s: tuple[Seconds, ...]
+    delays: tuple[Delay, ...]
+    bits: Bits  # per parameter sent
+    every: Period = 100  # H
+    fragment_layers: Layers = 3
     embedding_params: float = 0.0  # of the network's parameters; 0: all of them sit in the layers
-    replicas: int = 2  # M
+    replicas: Replicas = 2  # M
     collective: Collective = "none"
-    latency_s: float = 0.0
-    batch_tokens: float = 2**20
-    tokens: float | None = None
+    latency_s: Latency = 0.0
+    batch_tokens: Amount = 2**20
+    tokens: Amount | None = None
     paper_schedule: bool = False
 
     def __post_init__(self) -> None:
-        if self.replicas < 2:
-            raise UserError(f"{self.replicas} replicas: a link between sites needs at least 2.")
+        check_fields(self)
         for name, values in (("step times", self.step_times_s), ("taus", self.delays)):
             if len(values) not in (1, self.replicas):
                 raise UserError(f"{len(values)} {name} for {self.replicas} replicas: give one, or one for each.")
-        if not self.bits > 0:
-            raise UserError(f"{self.bits} bits a parameter: give a number above 0.")
-        for name, count, most in (
-            ("layers", self.network.layers, MOST_LAYERS),
-            ("steps a cycle", self.every, MOST_EVERY),
-        ):
-            if count > most:
-                raise UserError(f"{count:,} {name}: choose {most:,} at most, each is simulated.")
         if not 0 <= self.embedding_params < self.network.params:
             raise UserError(
                 f"{self.embedding_params} embedding parameters of {self.network.params}: give 0 or more, but not all."
             )
-        if not self.batch_tokens > 0:
-            raise UserError(f"{self.batch_tokens} tokens a step: give a number above 0.")
         if self.paper_schedule and (self.embedding_params or len(self.delays) > 1):
             raise UserError("the paper's schedule has no embedding and one tau: drop these options, or --paper.")
 

@@ -1,12 +1,23 @@
-"""The five methods of Figure 4 and the networks they are simulated on, as data. Standard library only."""
+"""The five methods of Figure 4 and the networks they are simulated on, as data, and what a simulation may hold."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from repro.errors import UserError
+from repro.values import Seconds, check_fields, number, whole
 
 BASELINE_BITS = 16.0  # what the accounts of Tables 1 and 4 imply that DiLoCo and data-parallel send
 FP4_BITS = 4.0
+
+Amount = Annotated[float, number(above=0, most=1e18)]  # of parameters or tokens
+Layers = Annotated[int, whole(1, 1_000)]  # more than any network has; with as long a period it takes a minute
+Period = Annotated[int, whole(1, 10_000)]  # H: each of its steps is simulated
+Delay = Annotated[int, whole(0, 10_000)]
+Bits = Annotated[float, number(above=0, most=1e4)]
+Rate = Annotated[float, number(above=0, most=1e9)]  # Gbit/s
+Latency = Annotated[float, number(least=0, most=1e6)]
+Share = Annotated[float, number(above=0, below=1)]
+Replicas = Annotated[int, whole(2, 10_000)]  # a link between sites needs at least 2
 
 
 @dataclass(frozen=True)
@@ -16,17 +27,12 @@ class Network:
     """
 
     name: str
-    params: float
-    layers: int
-    step_time_s: float
+    params: Amount
+    layers: Layers
+    step_time_s: Seconds
 
     def __post_init__(self) -> None:
-        if not 0 < self.params < float("inf"):
-            raise UserError(f"{self.params:g} parameters: give a number above 0.")
-        if self.layers < 1:
-            raise UserError(f"{self.name} has {self.layers} layers: a model needs at least one.")
-        if not 0 < self.step_time_s < float("inf"):
-            raise UserError(f"{self.name} has a step time of {self.step_time_s} s: give one above 0.")
+        check_fields(self)
 
 
 @dataclass(frozen=True)

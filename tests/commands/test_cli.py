@@ -37,7 +37,10 @@ SIMULATED = ["simulate", "--params", "7e9", "--step-time", "1", "--bandwidth", "
         (["run", "table5", "--scale", "smoke", "--takeover-after", "nan"], "--takeover-after: give a number"),
         (["run", "table5", "--root", ""], "an empty path"),
         (["train", "config.json", "--takeover-after", "inf"], "--takeover-after: give a number"),
-        (["simulate", "--params", "7e9", "--layers", "8", "--step-time", "1", "--bandwidth", "inf"], "--bandwidth inf"),
+        (
+            ["simulate", "--params", "7e9", "--layers", "8", "--step-time", "1", "--bandwidth", "inf"],
+            "--bandwidth: give a number above 0",
+        ),
         (["collect", "table5", "--root", "/nowhere"], "no folder /nowhere"),
         (["collect", "table5", "--to", "a.json"], "--to a.json: a folder is needed, in which mini.json will stand"),
         (["status", "--root", "/nowhere"], "no folder /nowhere"),
@@ -50,8 +53,8 @@ SIMULATED = ["simulate", "--params", "7e9", "--step-time", "1", "--bandwidth", "
         (["compile", "table5", "--missing", "--topology", "v5e:4x4"], "--missing goes with the slices of the rule"),
         (["compile", "table5", "--rule", "--run", "35m", "--microbatches", "3"], "microbatches=3 of 16 sequences"),
         (["diff", "x", "y"], "no run 'x'"),
-        ([*SIMULATED, "--layers", "1000000"], "1,000,000 layers: choose 1,000 at most"),
-        ([*SIMULATED, "--layers", "8", "--every", "1000000"], "1,000,000 steps a cycle: choose 10,000 at most"),
+        ([*SIMULATED, "--layers", "1000000"], "--layers: give a whole number from 1 to 1,000"),
+        ([*SIMULATED, "--layers", "8", "--every", "1000000"], "--every: give a whole number from 1 to 10,000"),
     ],
 )
 def test_bad_input_is_one_sentence(words, said, capsys, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ A value is refused in one sentence that names it, with exit code 2, before anyth
 and never by a hang. The oracle is the table itself: what a field may hold is written here again, by hand.
 """
 
+import argparse
 import json
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any, get_args, get_type_hints
 import pytest
 import tiny
 
+from repro.commands import cli
+from repro.diloco.resources import Resources
 from repro.errors import UserError
 from repro.files import read_json
 from repro.spec.config import RunConfig
@@ -155,3 +158,150 @@ def test_what_is_no_json_is_one_sentence(text: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is not JSON") as caught:
         read_json(path)
     assert "\n" not in str(caught.value)
+
+
+def options_of_all_commands() -> list[tuple[str, argparse.Action]]:
+    (commands,) = (a for a in cli._parser()._actions if isinstance(a, argparse._SubParsersAction))
+    return [(name, action) for name, parser in commands.choices.items() for action in parser._actions]
+
+
+def test_each_option_that_takes_a_number_says_which() -> None:
+    seen = 0
+    for command, action in options_of_all_commands():
+        assert action.type not in (int, float), (command, action.dest)
+        if not getattr(action.type, "__qualname__", "").startswith("option."):
+            continue
+        try:
+            number = isinstance(action.type("5"), int | float)
+        except argparse.ArgumentTypeError:
+            number = action.dest == "target"  # between 0 and 1
+        for word in ["", "a\nb", *("x", "nan", "inf", "-inf", "1e999", "-1", "9" * 5_000, "1;2") * number]:
+            with pytest.raises(argparse.ArgumentTypeError, match="give "):
+                action.type(word)
+        seen += number
+    assert seen > 50
+
+
+SIMULATED = ["simulate", "--params", "7e9", "--layers", "8", "--step-time", "1", "--bandwidth", "1"]
+PODS = ["launch", "table5", "--engine", "xpk"]
+LIST = "give some of hellaswag,piqa,arc_easy_validation,arc_easy, each once"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train", "x", "--devices", "0"], "--devices: give a whole number from 1 to 4,096, not '0'"),
+        (["train", "x", "--devices", "-1"], "--devices: give a whole number from 1"),
+        (["train", "x", "--meet-within", "inf"], "--meet-within: give a number above 0 to 10,000,000, not 'inf'"),
+        (["train", "x", "--coordinator", "nonsense"], "--coordinator: give HOST:PORT with a port from 1 to 65535"),
+        (["train", "x", "--coordinator", "host:0"], "--coordinator: give HOST:PORT"),
+        (["train", "x", "--coordinator", "host:65536"], "--coordinator: give HOST:PORT"),
+        (["train", "x", "--coordinator", "-x:80"], "--coordinator"),
+        (["train", "x", "--replica", "0"], "--replica: give a whole number from 1"),
+        (["train", "x", "--sequence", "0"], "--sequence: give a whole number from 1"),
+        (["train", "x", "--remat", "foo"], "--remat: give none, dots or full, not 'foo'"),
+        (["train", "x", "--attention", "foo"], "--attention: give xla or flash"),
+        (["train", "x", "--checkpoint-every", "0"], "--checkpoint-every: give a whole number from 1"),
+        (["evaluate", "table5", "--tasks", "foo"], f"{LIST}, not 'foo'"),
+        (["evaluate", "table5", "--tasks", "piqa,piqa"], LIST),
+        (["evaluate", "table5", "--tasks", ","], LIST),
+        (["evaluate", "table5", "--limit", "0"], "--limit: give a whole number from 1"),
+        (["prepare", "c4", "--vocab", "0"], "--vocab: give a whole number from 1"),
+        (
+            ["prepare", "dolma", "--validation-per-mille", "0"],
+            "--validation-per-mille: give a whole number from 1 to 999",
+        ),
+        (["prepare", "c4", "--seed", "-1"], "--seed: give a whole number from 0"),
+        (["plan", "table5", "--scale", "MINI"], "--scale: give paper, mini or smoke, not 'MINI'"),
+        (["diff", "", ""], "run: give an id or its beginning"),
+        (["extend", "", "--steps", "1"], "run: give an id or its beginning"),
+        (["lm-eval", "", "--tasks", "piqa"], "run: give an id or its beginning"),
+        (["evaluate", ""], "an empty run id"),
+        (["export", ""], "an empty run id"),
+        (["compile", ""], "unknown experiment ''"),
+        (["launch", "table5", "--run", ""], "--run: give an id or its beginning"),
+        (["compile", "table5", "--run", "", "--rule"], "--run: give an id or its beginning"),
+        (["compile", "table5", "--topology", "v5e:٤x٤", "--rule"], "topology 'v5e:٤x٤': name the chip and the sides"),
+        (["plan"], "the following arguments are required: experiment; see `python -m repro plan --help`."),
+    ],
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
+)
+def test_a_wrong_option_is_one_sentence(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused(words, said, tmp_path, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["simulate", "--table4", "--plot", "x.png"], "--plot without effect: --table4 is the paper's table"),
+        (["simulate", "--table4", "--params", "7e9", "--tau", "3"], "--params, --tau without effect"),
+        (
+            [*SIMULATED, "--method", "diloco", "--fragment-layers", "2"],
+            "--fragment-layers without effect: diloco sends",
+        ),
+        ([*SIMULATED, "--method", "diloco", "--pattern", "sequential"], "--pattern without effect"),
+        ([*SIMULATED, "--method", "data-parallel", "--every", "30"], "--every without effect"),
+        (["status", "--scale", "paper"], "--scale without effect: they say which runs an experiment has"),
+        (["status", "--seeds", "3"], "--seeds without effect"),
+        (["status", "table5", "--watch", "--json"], "--json without effect"),
+        (["train", "x", "--scale", "paper"], "--scale without effect: they say which runs --experiment has"),
+        (["train", "x", "--seeds", "3"], "--seeds without effect"),
+        (["train", "x", "--meet-within", "60"], "--meet-within without effect: one process meets no other"),
+        (["launch", "table5", "--out", "x"], "--out without effect: they are for pods"),
+        (["launch", "table5", "--settings", "x.toml"], "--settings without effect"),
+        ([*PODS, "--workers", "2"], "--workers without effect: in pods each run is a job of its own"),
+        ([*PODS, "--eval", "full"], "--eval without effect"),
+        ([*PODS, "--takeover-after", "9"], "--takeover-after without effect"),
+        ([*PODS, "--dry-run", "--retry-failed"], "--retry-failed without effect"),
+        (["evaluate", "table5", "--eval", "full", "--tasks", "piqa"], "--eval without effect"),
+        (["evaluate", "mini-45k", "--seeds", "3"], "--seeds without effect"),
+        (["export", "mini-45k", "--scale", "paper"], "--scale without effect"),
+        (["export", "table5", "--to", "tensorboard", "--cache", "x"], "--cache without effect"),
+        (["compile", "table5", "--rule", "--out", "x"], "--out without effect: --rule compiles and writes nothing"),
+        (["compile", "table5", "--rule", "--cache", "x"], "--cache without effect"),
+        (["compile", "table5", "--rule", "--root", "x"], "--root without effect"),
+        (["build", "table4", "--scale", "smoke"], "--scale without effect: table4 is made without"),
+        (["build", "figure1", "--seeds", "3", "--own"], "--seeds, --own without effect"),
+        (["build", "claims", "--scale", "smoke"], "--scale without effect"),
+        (["build", "figure8", "--eval", "full"], "--eval without effect"),
+        (["build", "table5", "--cache", "x"], "unrecognized arguments: --cache x"),
+        (["report", "--cache", "x"], "unrecognized arguments"),
+        (["collect", "table5", "--cache", "x"], "unrecognized arguments"),
+        (["diff", "x", "y", "--cache", "x"], "unrecognized arguments"),
+        (["prepare", "mini", "--workers", "2"], "--workers: only c4 and dolma take this, not mini."),
+    ],
+    ids=lambda value: " ".join(value)[-60:] if isinstance(value, list) else "",
+)
+def test_an_option_without_effect_is_refused(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused(words, said, tmp_path, monkeypatch, capsys)
+
+
+def refused(
+    words: list[str], said: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command ends with 2 and the one sentence, and leaves nothing in an empty folder."""
+    monkeypatch.chdir(folder)
+    assert cli.main(words) == 2
+    out, err = capsys.readouterr()
+    assert said in err and err.startswith("repro: ") and err.count("\n") == 1 and not out
+    assert not list(folder.iterdir())
+
+
+RESOURCES: dict[str, list[Any]] = {
+    **{key: [*NOT_COUNTED, 0] for key in ("replica", "data", "fsdp", "microbatches", "sequence")},
+    "remat": [*NOT_A_WORD, "foo"],
+    "attention": [*NOT_A_WORD, "foo"],
+    **{key: [0, 1, "no", None] for key in ("unroll", "outer_on_host", "fence")},
+}
+
+
+def test_every_field_of_resources_refuses() -> None:
+    assert set(RESOURCES) == {field.name for field in fields(Resources)}
+    for name, values in RESOURCES.items():
+        for value in values:
+            with pytest.raises(UserError, match=rf"^{name}=.*: give .*\.$"):
+                Resources(**{name: value})
