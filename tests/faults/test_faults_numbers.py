@@ -327,9 +327,9 @@ def test_a_run_divides_by_the_bytes_of_its_own_windows(tmp_path: Path):
 
 def _of_version(folder: Path, version: int) -> None:
     """What a summary of that version looks like: the first said none."""
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     summary |= {"bits_per_byte": 2.5, **({"metric_version": version} if version > 1 else {})}
-    (folder / "summary.json").write_text(json.dumps(summary))
+    (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
 
 
 def test_tables_tell_by_which_version_their_numbers_were_counted(tmp_path: Path):
