@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 
-from analysis.claims.judging import DEVIATES, REPRODUCED, Finding, Number, Side, computed
+from analysis.claims.judging import DEVIATES, REPRODUCED, Finding, Number, computed
 from analysis.paper.inconsistencies import PCIE_CODING, PCIE_GBIT_PER_LANE, PCIE_LANES
 from analysis.paper.published import Published, interval
 from analysis.paper.simulated import Account, account_cells, claim_cells
@@ -18,7 +18,7 @@ from repro.network.account import memory, run_bytes, send_bytes
 from repro.network.methods import Network, method
 from repro.network.scenario import paper_cycle, paper_period
 from repro.spec.config import FragmentConfig
-from repro.spec.experiment import vary
+from repro.spec.experiment import Side, vary
 from repro.spec.formats import FORMATS
 from repro.spec.fragments import cut
 from repro.spec.schedule import offsets, sync_steps

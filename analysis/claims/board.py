@@ -1,4 +1,4 @@
-"""The scoreboard: every statement with its findings, decided by the function that stands under its id."""
+"""The scoreboard: every statement of the paper with its findings, and how many stand where."""
 
 import csv
 import io
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis import render
-from analysis.claims import ablations, accounts, scaling, similarity, simulated, undecided
-from analysis.claims.evidence import Evidence, View, gather
-from analysis.claims.judging import VERDICTS, Finding
+from analysis.claims import accounts, simulated, undecided
+from analysis.claims.evidence import Evidence, gather
+from analysis.claims.judging import DEVIATES, NOT_DECIDABLE, REPRODUCED, VERDICTS, Finding, words
+from analysis.claims.trained import finding
 from analysis.paper.statements import Statement, statements
 from analysis.render import Document, Grid, Notes
 from repro.files import write_bytes
 
-FROM_RUNS: dict[str, Callable[[View], Finding]] = scaling.CLAIMS | ablations.CLAIMS | similarity.CLAIMS
 COMPUTED: dict[str, Callable[[], Finding]] = simulated.CLAIMS | accounts.CLAIMS | undecided.CLAIMS
 COLUMNS = (
     "id",
@@ -41,11 +41,10 @@ class Decision:
 
 
 def decide(statement: Statement, evidence: Evidence) -> Decision:
-    """One statement. KeyError where no function stands under its id."""
+    """One statement. KeyError where nothing decides it."""
     if statement.by != "runs":
         return Decision(statement, {CALCULATED: COMPUTED[statement.id]()})
-    judge = FROM_RUNS[statement.id]
-    return Decision(statement, {PAPER: judge(evidence.paper), MINI: judge(evidence.mini)})
+    return Decision(statement, {PAPER: finding(statement, evidence.paper), MINI: finding(statement, evidence.mini)})
 
 
 def decide_all(evidence: Evidence) -> tuple[Decision, ...]:
@@ -65,11 +64,24 @@ def document(decisions: tuple[Decision, ...], terminal: bool = False) -> Documen
     trained = tuple(d for d in decisions if PAPER in d.findings)
     grids = (_listed(decisions),) if terminal else (_calculated(calculated), _trained(trained))
     notes = () if terminal else (Notes("What the words mean", LEGEND),)
-    lead = (
-        f"{len(decisions)} statements of the paper's text and captions: {len(calculated)} are calculated, "
-        f"{len(trained)} need training, at paper scale and as a shape in miniature.",
+    return Document(
+        "Where each statement of the paper stands", (standing(decisions),), (_counted(decisions), *grids, *notes)
     )
-    return Document("Where each statement of the paper stands", lead, (_counted(decisions), *grids, *notes))
+
+
+def standing(decisions: tuple[Decision, ...]) -> str:
+    """How many statements there are and where they stand, in the sentence that README has too."""
+    calculated, paper, mini = (counts(decisions, kind) for kind in (CALCULATED, PAPER, MINI))
+    deviating = sum(calculated.get(verdict, 0) for verdict in DEVIATES.values())
+    shape = words("mini", "above")
+    run = sum(paper.values()) - paper.get(shape["not run"], 0)
+    return (
+        f"{len(decisions)} statements of the paper's text and captions: {sum(calculated.values())} are calculated "
+        f"({calculated.get(REPRODUCED, 0)} reproduced, {deviating} deviate, {calculated.get(NOT_DECIDABLE, 0)} not "
+        f"decidable from the paper), {sum(paper.values())} need training, {run or 'none'} of them run at paper scale, "
+        f"and are judged in miniature as shapes ({mini.get(shape['agrees'], 0)} agree, "
+        f"{mini.get(shape['disagrees'], 0)} disagree, {mini.get(shape['undecided'], 0)} are undecided)."
+    )
 
 
 LEGEND = (

@@ -36,16 +36,20 @@ class Spread:
     def sentence(self) -> str:
         """Where it comes from."""
         return (
-            f"one seed: the spread of a paired difference, {self.value:.4f}, is that of {', '.join(self.experiments)}"
+            f"One seed: the spread of a paired difference, {self.value:.4f}, is that of {', '.join(self.experiments)}"
         )
 
 
 @dataclass(frozen=True)
 class View:
-    """All results of one scale, by experiment, in the order in which they were planned."""
+    """All results of one scale, by experiment, in the order in which they were planned.
+
+    Without `lends` a row of one seed has no spread, not that of like rows with more.
+    """
 
     scale: str
     results: Mapping[str, tuple[Result, ...]]
+    lends: bool = True
 
     def row(self, experiment: str, row: str) -> tuple[Result, ...]:
         """The runs of a row by ascending seed; () where the row has no counterpart at this scale."""
@@ -74,6 +78,8 @@ class View:
         Pairs at the same size (ours) of the same families of methods; of any families where there are none such; None
         without either.
         """
+        if not self.lends:
+            return None
         size = runs[0].config.model.size
         return self._spreads.get((size, _families(*runs))) or self._spreads.get((size, ANY))
 

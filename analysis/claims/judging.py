@@ -4,47 +4,49 @@ At paper scale a statement that our runs agree with is "reproduced", one they di
 In miniature it is a shape that agrees or not, never a paper verdict. Too few seeds decide nothing at either scale.
 """
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from analysis.claims.evidence import BySeed, Spread, View
-from analysis.paper.published import Claim, Published, judge_all, judge_order, judge_parity, verdict
-from analysis.tables.rows import Row
-from analysis.tables.scores import difference
+from analysis.paper.published import Agreement, Judgement, judge_all, judge_order, judge_parity
 from experiments.registry import load
-from repro.evaluation.tasks import SHOWN
 from repro.results.read import Result
-from repro.spec.config import RunConfig
-from repro.spec.experiment import PlannedRun, expand, rounds
+from repro.spec.config import SCALES, RunConfig
+from repro.spec.experiment import Origin, PlannedRun, Side, expand, rounds
 from repro.words import span
 
-Side = Literal["above", "below", "better", "worse"]
-Origin = Literal["", "seed spread", "binomial error", "rounding", "grid bin", "stated in the text", "our reading"]
 NOT_RUN, NOT_DECIDABLE = "not run", "not decidable from the paper"
 REPRODUCED, UNDECIDED = "reproduced", "undecided (paper)"
 DEVIATES: dict[Side, str] = {
     "above": "deviates above", "below": "deviates below", "better": "deviates better", "worse": "deviates worse",
 }  # fmt: skip
-MINI = {
-    "agrees": "shape agrees (mini)",
-    "disagrees": "shape disagrees (mini)",
-    "undecided": "undecided (mini)",
-    "not run": NOT_RUN,
-}
-SCORED = f"{SHOWN} of the second less that of the first, points, paired by question."
-VERDICTS = (REPRODUCED, *DEVIATES.values(), UNDECIDED, *MINI.values(), NOT_DECIDABLE)
+
+
+def words(scale: str, off: Side) -> Mapping[Agreement, str]:
+    """The verdict at a scale for what is agreed; `off` is the side that a disagreement at paper scale lies on."""
+    if scale == "paper":
+        return {"agrees": REPRODUCED, "disagrees": DEVIATES[off], "undecided": UNDECIDED, "not run": NOT_RUN}
+    return {
+        "agrees": f"shape agrees ({scale})",
+        "disagrees": f"shape disagrees ({scale})",
+        "undecided": f"undecided ({scale})",
+        "not run": NOT_RUN,
+    }
+
+
+SHAPES = dict.fromkeys(word for scale in SCALES if scale != "paper" for word in words(scale, "above").values())
+VERDICTS = (REPRODUCED, *DEVIATES.values(), UNDECIDED, *SHAPES, NOT_DECIDABLE)
 
 
 @dataclass(frozen=True)
 class Number:
-    """One of our numbers, with its standard error where it has one and the seeds behind it."""
+    """One of our numbers, with its standard error where it has one, the seeds behind it, and what it says alone."""
 
     name: str
     value: float
     error: float | None = None
     seeds: int = 0
+    verdict: Agreement | None = None
 
     @property
     def text(self) -> str:
@@ -77,17 +79,17 @@ def computed(
     return Finding(REPRODUCED if holds else DEVIATES[off], ours, tolerance, origin, (), sentence)
 
 
-def told(sentence: str) -> Finding:
+def not_decidable(sentence: str) -> Finding:
     """What the paper's text can't decide, and why."""
     return Finding(NOT_DECIDABLE, sentence=sentence)
 
 
 @dataclass(frozen=True)
 class Part:
-    """One difference of a statement: `claim.difference` is how far ours lies on the stated side, or off a parity."""
+    """One difference of a statement, judged: how far ours lies on the stated side, or off a parity."""
 
     name: str
-    claim: Claim
+    judgement: Judgement
     results: tuple[Result, ...]
     spread: Spread | None = None  # known from elsewhere and used
 
@@ -105,33 +107,29 @@ class Judge:
         """The finding of these parts at the view's scale."""
         every = tuple(parts)
         parts = tuple(p for p in every if p.results)
-        said = judge_all(part.claim for part in parts)
-        if view.scale == "paper":
-            words = {"agrees": REPRODUCED, "disagrees": DEVIATES[self.off], "undecided": UNDECIDED, "not run": NOT_RUN}
-        else:
-            words = MINI
+        agreement = judge_all(part.judgement for part in parts)
         numbers = tuple(
-            Number(p.name, p.claim.difference, p.claim.standard_error, p.claim.seeds)
+            Number(p.name, p.judgement.difference, p.judgement.standard_error, p.judgement.seeds, p.judgement.verdict)
             for p in parts
-            if p.claim.difference is not None
+            if p.judgement.difference is not None
         )
         if not numbers:
-            return Finding(NOT_RUN, sentence=note or _absent(view, experiment, every))
+            return Finding(NOT_RUN, sentence=" ".join(filter(None, (_absent(view, experiment, every), note))))
         runs = tuple(dict.fromkeys(r.run.run_id for p in parts for r in p.results if r.summary is not None))
-        sentence = " ".join(filter(None, (self.measure, note, *_remarks(view, experiment, parts, said))))
-        return Finding(words[said], numbers, self.tolerance, self.origin, runs, sentence)
+        sentence = " ".join(filter(None, (self.measure, note, *_remarks(view, experiment, parts, agreement))))
+        return Finding(words(view.scale, self.off)[agreement], numbers, self.tolerance, self.origin, runs, sentence)
 
 
 def order_part(
     view: View, experiment: str, name: str, rows: Sequence[str], combine: Callable[..., float], spreads: float = 1.0
 ) -> Part:
-    """The claim `combine(losses of the rows) >= 0`, one value a seed.
+    """Whether `combine(losses of the rows) >= 0`, one value a seed.
 
     `spreads` is how many times the spread of one paired difference a single value has.
     """
     values, known, results = _values(view, experiment, rows, combine)
-    claim = judge_order(values, known.value * spreads if known else None)
-    return Part(name, claim, results, known)
+    judgement = judge_order(values, known.value * spreads if known else None)
+    return Part(name, judgement, results, known)
 
 
 def parity_part(
@@ -143,112 +141,10 @@ def parity_part(
     tolerance: float,
     spreads: float = 1.0,
 ) -> Part:
-    """The claim `|combine(losses of the rows)| <= tolerance`."""
+    """Whether `|combine(losses of the rows)| <= tolerance`, one value a seed; `spreads` as for an order."""
     values, known, results = _values(view, experiment, rows, combine)
-    claim = judge_parity(values, tolerance, known.value * spreads if known else None)
-    return Part(name, claim, results, known)
-
-
-def ordered(
-    view: View, experiment: str, pairs: Iterable[tuple[str, str, str]], off: Side = "worse", note: str = ""
-) -> Finding:
-    """The loss of the first row of each (name, low, high) is at most that of the second."""
-    parts = [order_part(view, experiment, name, (high, low), lambda h, lo: h - lo) for name, low, high in pairs]
-    return Judge(off, "0", "seed spread", "Loss of the second less that of the first.")(view, experiment, parts, note)
-
-
-def level(
-    view: View,
-    experiment: str,
-    pairs: Iterable[tuple[str, str, str]],
-    tolerance: float,
-    origin: Origin = "our reading",
-    note: str = "",
-) -> Finding:
-    """The losses of each (name, one, other) differ by at most `tolerance` nats."""
-    parts = [parity_part(view, experiment, name, rows, lambda a, b: a - b, tolerance) for name, *rows in pairs]
-    judge = Judge("above", f"{tolerance:g}", origin, "Loss of the first less that of the second.")
-    return judge(view, experiment, parts, note)
-
-
-def at_most(
-    view: View,
-    experiment: str,
-    pairs: Iterable[tuple[str, str, str]],
-    percent: float,
-    origin: Origin = "stated in the text",
-    note: str = "",
-) -> Finding:
-    """The loss of each (name, base, row) is at most `percent` above the base's; the numbers are what is left of it."""
-    share = percent / 100
-    parts = [
-        order_part(view, experiment, name, (base, row), lambda b, r: share * b - (r - b)) for name, base, row in pairs
-    ]
-    measure = f"{percent:g} % of the base's loss less the increase over it, nats."
-    return Judge("above", f"{percent:g} %", origin, measure)(view, experiment, parts, note)
-
-
-def against_cells(view: View, experiment: str, cells: Iterable[tuple[str, Published]], note: str = "") -> Finding:
-    """Mean losses of rows at paper scale, each held against its published cell, 2 s √(1 + 1/n) around it."""
-    numbers, said, runs, tolerances = [], [], [], []
-    for name, printed in cells:
-        row = Row((name,), name, view.row(experiment, name), {})
-        if row.mean is None:
-            return Finding(NOT_RUN, sentence=note)
-        found = verdict(printed, row.mean, row.tolerance or 0.0, view.scale)
-        said.append(UNDECIDED if row.tolerance is None and found != REPRODUCED else found)
-        error = None if row.spread is None else row.spread / len(row.losses) ** 0.5
-        numbers.append(Number(name, row.mean, error, len(row.losses)))
-        runs += row.run_ids
-        tolerances.append(f"{row.tolerance or 0.0:.2g}")
-    worst = next((v for v in said if v != REPRODUCED), REPRODUCED)
-    return Finding(
-        worst,
-        tuple(numbers),
-        ", ".join(tolerances),
-        "seed spread",
-        tuple(runs),
-        f"Mean losses, each beside its printed one. {note}".strip(),
-    )
-
-
-def scores_level(
-    view: View,
-    experiment: str,
-    columns: Sequence[str],
-    pairs: Iterable[tuple[str, str, str]],
-    tolerance: float,
-    note: str = "",
-) -> Finding:
-    """The accuracies of each (name, one, other) differ by at most `tolerance` points, question by question."""
-    parts = _scored(view, experiment, columns, pairs, lambda d, e: judge_parity(d, tolerance, e))
-    return Judge("above", f"{tolerance:g} points", "binomial error", SCORED)(view, experiment, parts, note)
-
-
-def scores_ordered(
-    view: View, experiment: str, columns: Sequence[str], pairs: Iterable[tuple[str, str, str]], note: str = ""
-) -> Finding:
-    """The accuracy of the second of each (name, low, high) is at least the first's."""
-    parts = _scored(view, experiment, columns, pairs, judge_order)
-    return Judge("worse", "0 points", "binomial error", SCORED)(view, experiment, parts, note)
-
-
-def _scored(
-    view: View,
-    experiment: str,
-    columns: Sequence[str],
-    pairs: Iterable[tuple[str, str, str]],
-    judge: Callable[[Sequence[float], float | None], Claim],
-) -> Iterator[Part]:
-    for (name, *rows), column in itertools.product(pairs, columns):
-        found = [view.row(experiment, row) for row in rows]
-        scores = [Row((row,), row, results, {}).score(column, SHOWN) for row, results in zip(rows, found, strict=True)]
-        claim = judge_order(())
-        if scores[0] is not None and scores[1] is not None:
-            gap = difference(scores[1], scores[0])
-            error = None if gap.standard_error is None else 100 * gap.standard_error
-            claim = judge((100 * gap.mean,), error)
-        yield Part(f"{column}, {name}" if name else column, claim, tuple(itertools.chain(*found)))
+    judgement = judge_parity(values, tolerance, known.value * spreads if known else None)
+    return Part(name, judgement, results, known)
 
 
 def _values(
@@ -265,12 +161,12 @@ def _values(
     return values, known, tuple(result for row in found for result in row)
 
 
-def _remarks(view: View, experiment: str, parts: Sequence[Part], said: str) -> Iterator[str]:
+def _remarks(view: View, experiment: str, parts: Sequence[Part], agreement: Agreement) -> Iterator[str]:
     spreads = dict.fromkeys(p.spread.sentence for p in parts if p.spread)
     yield from (f"{sentence}." for sentence in spreads)
-    if said == "undecided" and any(p.claim.seeds == 1 and p.claim.standard_error is None for p in parts):
+    if agreement == "undecided" and any(p.judgement.seeds == 1 and p.judgement.standard_error is None for p in parts):
         yield "One seed, and no spread is known."
-    if said == "disagrees" and view.scale == "mini":
+    if agreement == "disagrees" and view.scale == "mini":
         yield why([r.run for p in parts for r in p.results], experiment)
 
 

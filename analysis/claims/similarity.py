@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterator
 
 from analysis.claims.evidence import View
-from analysis.claims.judging import Finding, Judge, Part, Side
-from analysis.paper.published import Claim, judge_order, judge_parity
+from analysis.claims.judging import Finding, Judge, Part
+from analysis.paper.published import Judgement, judge_order, judge_parity
 from analysis.paper.statements import value
 from analysis.tables.similarity import STRETCHES, by_layer, fragments, mean, stretch
 from repro.results.read import Result
+from repro.spec.experiment import Side
 
 EXPERIMENT = "figure17"
 HALF_DIGIT = 0.05  # what prints as 0.1, 0.0 or -0.1
@@ -83,7 +84,7 @@ def _course(view: View, name: str, embedding: bool, sign: int) -> Finding:
 
 
 def _each_size(
-    view: View, measure: Callable[[Result], float | None], decide: Callable[[list[float]], Claim], judge: Judge
+    view: View, measure: Callable[[Result], float | None], decide: Callable[[list[float]], Judgement], judge: Judge
 ) -> Finding:
     parts = []
     for size in view.sizes(EXPERIMENT):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from analysis.claims.judging import Finding, told
+from analysis.claims.judging import Finding, not_decidable
 from analysis.paper.published import load
 from analysis.paper.statements import cell, value
 from experiments.streaming.base import SIZES, TOKENS_PER_PARAMETER, model
@@ -12,13 +12,13 @@ from experiments.streaming.table4 import NETWORKS
 def scales() -> Finding:
     """Six in the text, seven in the table."""
     sizes = {c.row.split(" | ")[0] for c in load("table5")}
-    return told(f"Table 5 has {len(sizes)} sizes: text and table disagree.")
+    return not_decidable(f"Table 5 has {len(sizes)} sizes: text and table disagree.")
 
 
 def largest_m() -> Finding:
     """Eight in the text, four in the caption."""
     other = cell("statements", "replicas | Figure 12", "Largest M").text
-    return told(f"The caption of Figure 12 says {other}; the figure's values aren't printed.")
+    return not_decidable(f"The caption of Figure 12 says {other}; the figure's values aren't printed.")
 
 
 def mfu_text() -> Finding:
@@ -33,7 +33,7 @@ def mfu_table4() -> Finding:
 
 def _mfu(other: str) -> Finding:
     times = ", ".join(f"{n.name} {n.step_time_s:g} s" for n in NETWORKS)
-    return told(
+    return not_decidable(
         f"Elsewhere it is {cell('statements', other, 'MFU (%)').text} %; the step times ({times}) follow from it only "
         "with chips and batch, which aren't given."
     )
@@ -43,7 +43,7 @@ def step_times() -> Finding:
     """0.1, 0.8 and 4.9 s."""
     first, *rest = NETWORKS
     work = [n.params / first.params for n in rest]
-    return told(
+    return not_decidable(
         "Chips, batch and chip type aren't given. With one batch and one number of chips FLOPs would make them "
         f"{' and '.join(f'{first.step_time_s * w:g}' for w in work)} s after {first.step_time_s:g} s."
     )
@@ -53,7 +53,7 @@ def chinchilla() -> Finding:
     """Tokens a parameter behind Table 2's budgets."""
     found = {size: value("table2", size, "Token budget") / model(size).params_by_rule for size in SIZES}
     low, high = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
-    return told(
+    return not_decidable(
         f"No ratio is stated. The printed budgets are {found[low]:.1f} ({low}) to {found[high]:.1f} ({high}) tokens a "
         f"parameter; the FLOPs of Table 5 follow {TOKENS_PER_PARAMETER}."
     )
@@ -61,26 +61,26 @@ def chinchilla() -> Finding:
 
 def trade_off() -> Finding:
     """Three layers a fragment."""
-    return told(
+    return not_decidable(
         "Figure 6 has no printed numbers and no rule weighs loss against bandwidth; its parts are claims of their own."
     )
 
 
 def fits_memory() -> Finding:
     """The fragment fits when nothing else is live."""
-    return told("It depends on a device, a sharding and activations that the paper doesn't give.")
+    return not_decidable("It depends on a device, a sharding and activations that the paper doesn't give.")
 
 
 def estimates() -> Finding:
     """Step times of Llama 405B and DeepSeek-V3."""
-    return told(
-        "Both are estimates from other papers, 'the most charitable' of several; how they were made isn't told."
+    return not_decidable(
+        "Both are estimates from other papers, 'the most charitable' of several; how they were made isn't said."
     )
 
 
 def early_m() -> Finding:
     """Ties with more replicas."""
-    return told("A surmise of the paper, without runs.")
+    return not_decidable("A surmise of the paper, without runs.")
 
 
 CLAIMS: dict[str, Callable[[], Finding]] = {

@@ -15,6 +15,7 @@ from typing import Any
 from analysis import render
 from analysis.claims.board import CALCULATED, MINI, PAPER, Decision, counts, decide
 from analysis.claims.evidence import gather
+from analysis.claims.trained import grids
 from analysis.pages import report
 from analysis.paper.statements import Statement, statements
 from analysis.render import Document, Grid, Notes
@@ -91,7 +92,7 @@ def documents(name: str, scale: str, found: Mapping[str, Sequence[Result]], out:
         return (Document(f"{experiment.title} ({experiment.place})", (), (Notes("Left out", why),)),)
     table = report.made(experiment, found[name])
     picture = report.drawn(table, out, PICTURE) if name in report.FIGURES else None
-    shown = (document(table, picture),)
+    shown = (document(table, picture, grids(table, stated=False)),)  # the statements stand below, at both scales
     if name != "figure6":
         return shown
     report.draw("figure6b", out, PICTURE)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from analysis import render
+from analysis.claims.trained import grids
 from analysis.pages.stamps import digest
 from analysis.paper import published
 from analysis.paper.plan import plan_text
@@ -101,7 +102,8 @@ def build_runs(
     picture = drawn(table, out) if experiment.name in FIGURES else None
     beside = draw("figure6b", out) if experiment.name == "figure6" else ""
     stem = out / experiment.name
-    full, terminal = document(table, picture), render.text(document(table, terminal=True))
+    full = document(table, picture, grids(table))
+    terminal = render.text(document(table, judgements=grids(table, terminal=True), terminal=True))
     files = {".md": render.markdown(full), ".tex": render.latex(full), ".html": render.page(full)}
     for suffix, content in (files | {".csv": _csv(table), ".txt": terminal + "\n"}).items():
         write_bytes(stem.with_suffix(suffix), content.encode())

@@ -1,8 +1,8 @@
 """The published numbers, and what may be said of ours beside them.
 
 A published number lives once, as a cell of `data/papers/2501.18512/<item>.csv`; nothing in the code repeats one. Two
-kinds of judgement are made here and never mixed: a *verdict* compares one paper-scale result with one
-published cell, both ways (better than the tolerance is a deviation too); a *claim* compares our own runs
+kinds of comparison are made here and never mixed: a *verdict* compares one paper-scale result with one
+published cell, both ways (better than the tolerance is a deviation too); a *judgement* compares our own runs
 with each other over seeds, at any scale. Standard library only, so that plans and tables answer at once.
 """
 
@@ -33,7 +33,7 @@ BETTER: Mapping[str, Literal["lower", "higher"]] = {
 
 _SUFFIX_EXPONENT = {"M": 6, "B": 9}
 
-ClaimVerdict = Literal["agrees", "disagrees", "undecided", "not run"]
+Agreement = Literal["agrees", "disagrees", "undecided", "not run"]
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A claim on seeds, with its numbers.
+class Judgement:
+    """A judged difference, with its numbers.
 
-    `difference` is the mean over seeds of what was claimed to be >= 0 (an order) or near 0 (parity), and
-    `standard_error` that of this mean; None where there is no run or no known spread.
+    `difference` is the mean over seeds of what is to be >= 0 (an order) or near 0 (parity), and `standard_error` that
+    of this mean; None where there is no run or no known spread.
     """
 
-    verdict: ClaimVerdict
+    verdict: Agreement
     difference: float | None
     standard_error: float | None
     seeds: int
@@ -145,30 +145,30 @@ def paired_differences(higher: Mapping[int, float], lower: Mapping[int, float]) 
     return tuple(higher[seed] - lower[seed] for seed in sorted(higher.keys() & lower.keys()))
 
 
-def judge_order(differences: Sequence[float], known_spread: float | None = None) -> Claim:
-    """The claim "first <= second" from the paired differences second − first, one a seed.
+def judge_order(differences: Sequence[float], known_spread: float | None = None) -> Judgement:
+    """Whether first <= second, from the paired differences second − first, one a seed.
 
     Undecided if |mean| < 2 standard errors. `known_spread` is the standard deviation of one paired
     difference as known from elsewhere; it serves a single seed, which without it decides nothing.
     """
     mean, error = _mean_and_error(differences, known_spread)
-    return Claim(_decide(mean, mean, error), mean, error, len(differences))
+    return Judgement(_decide(mean, mean, error), mean, error, len(differences))
 
 
-def judge_parity(differences: Sequence[float], tolerance: float, known_spread: float | None = None) -> Claim:
-    """The claim "|first − second| <= tolerance", from the same paired differences.
+def judge_parity(differences: Sequence[float], tolerance: float, known_spread: float | None = None) -> Judgement:
+    """Whether |first − second| <= tolerance, from the same paired differences.
 
     Undecided if |mean| lies within 2 standard errors of the tolerance, on either side.
     """
     mean, error = _mean_and_error(differences, known_spread)
     margin = None if mean is None else tolerance - abs(mean)
-    return Claim(_decide(margin, mean, error), mean, error, len(differences))
+    return Judgement(_decide(margin, mean, error), mean, error, len(differences))
 
 
-def judge_all(claims: Iterable[Claim]) -> ClaimVerdict:
-    """A claim made of several (a chain of orders): one that disagrees refutes it, all must agree to hold."""
-    verdicts = {claim.verdict for claim in claims}
-    weakest_first: tuple[ClaimVerdict, ...] = ("disagrees", "not run", "undecided", "agrees")
+def judge_all(judgements: Iterable[Judgement]) -> Agreement:
+    """Of several (a chain of orders) in one word: one that disagrees refutes the whole, all must agree to hold."""
+    verdicts = {judgement.verdict for judgement in judgements}
+    weakest_first: tuple[Agreement, ...] = ("disagrees", "not run", "undecided", "agrees")
     for weakest in weakest_first:
         if weakest in verdicts:
             return weakest
@@ -213,8 +213,8 @@ def _mean_and_error(differences: Sequence[float], known_spread: float | None) ->
     return mean, math.sqrt(variance / count)
 
 
-def _decide(margin: float | None, mean: float | None, error: float | None) -> ClaimVerdict:
-    """`margin` is how far the mean lies on the claim's side of its edge."""
+def _decide(margin: float | None, mean: float | None, error: float | None) -> Agreement:
+    """`margin` is how far the mean lies on the agreeing side of its edge."""
     if margin is None or mean is None:
         return "not run"
     if error is None or not math.isfinite(mean) or abs(margin) < 2 * error:

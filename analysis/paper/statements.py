@@ -1,6 +1,6 @@
 """The statements of the paper's text and captions: `data/papers/2501.18512/claims.csv`, one a line.
 
-A statement is told in the suite's own words. A number in it is never written out but stands as
+A statement is written in the suite's own words. A number in it is never written out but stands as
 `{item:row:column}`, the place of a cell of data/papers/2501.18512, so that each published number lives once.
 """
 
@@ -78,6 +78,14 @@ def value(item: str, row: str, column: str) -> float:
     if number is None:
         raise ValueError(f"{item}, {row}, {column}: the paper prints no number here.")
     return number
+
+
+def quoted(reference: str) -> Published:
+    """The cell at a place written as `{item:row:column}`. ValueError for anything else."""
+    match = _REFERENCE.fullmatch(reference)
+    if match is None:
+        raise ValueError(f"{reference!r} is no place of a published cell: write {{item:row:column}}")
+    return cell(*match.groups())
 
 
 @cache

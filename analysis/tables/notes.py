@@ -33,7 +33,7 @@ def lead(table: Table) -> Iterator[str]:
         f"Outer settings: {_outer(table)}."
     )
     if table.cells:
-        yield "A value here says nothing about the paper's beside it; the claims below are about orders and shapes."
+        yield "A value here says nothing about the paper's beside it; the judgements below are on orders and shapes."
     if table.scale == "smoke":
         yield "Scale smoke only shows that everything runs: nothing is learned in so few steps."
 
@@ -116,11 +116,11 @@ def _sources(table: Table) -> Iterator[str]:
 
 def _rounds_beside(table: Table) -> Iterator[str]:
     """Why a miniature may disagree: how many rounds it has where the paper has many more."""
-    if table.scale == "paper" or not table.claims:
+    if table.scale == "paper" or not any(rounds(result.run.config) for result in table.results):
         return
     paper = expand(table.experiment, "paper")
     yield (
-        f"Why a claim may disagree at scale {table.scale}: a run has {_span(r.run for r in table.results)} rounds of "
+        f"Why a shape may disagree at scale {table.scale}: a run has {_span(r.run for r in table.results)} rounds of "
         f"H steps, one of the paper {_span(paper)}, so that its outer optimiser takes far fewer steps."
     )
 

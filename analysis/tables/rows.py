@@ -22,8 +22,6 @@ SHORT = (
     ("Streaming DiLoCo with overlapped FP4 communication", "Streaming"),
 )
 
-Losses = Mapping[str, Mapping[str, Mapping[int, float]]]  # method -> point -> seed -> loss
-
 
 @dataclass(frozen=True)
 class Row:
@@ -179,15 +177,6 @@ def grouped(results: Iterable[Result]) -> dict[str, tuple[Result, ...]]:
     found: dict[str, tuple[Result, ...]] = {}
     for result in sorted(results, key=lambda r: r.run.config.seed):
         found[result.run.paper_row] = (*found.get(result.run.paper_row, ()), result)
-    return found
-
-
-def losses_of(rows: Iterable[Row]) -> Losses:
-    """Every planned row's losses, by method and point in table order."""
-    found: dict[str, dict[str, dict[int, float]]] = {}
-    for row in rows:
-        if row.results:
-            found.setdefault(row.method, {})[row.point] = row.losses
     return found
 
 

@@ -1,4 +1,4 @@
-"""Tables of trained runs as data: ours over seeds, the paper's cells beside, verdicts, claims, slopes and accounts.
+"""Tables of trained runs as data: ours over seeds, the paper's cells beside, verdicts, slopes and accounts.
 
 Pure functions of results and published cells, one for each table of the paper; what they look like is
 `analysis.tables.views`.
@@ -9,40 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.paper.fits import Line, power_law, published_points, semi_log
-from analysis.paper.published import (
-    Claim,
-    ClaimVerdict,
-    Published,
-    by_place,
-    judge_all,
-    judge_order,
-    judge_parity,
-    paired_differences,
-)
+from analysis.paper.published import Published, by_place
 from analysis.paper.simulated import Account, accounts_of
-from analysis.tables.rows import LOSS, Losses, Row, losses_of, own_points, own_rows, printed_rows
+from analysis.tables.rows import LOSS, Row, own_points, own_rows, printed_rows
 from experiments.registry import load
 from experiments.streaming.base import DP
 from experiments.streaming.table5 import STREAM_100
 from repro.evaluation.tasks import SHOWN
 from repro.results.read import Result
-from repro.spec.experiment import Experiment, MiniClaim, expand
+from repro.spec.experiment import Experiment, expand
 from repro.words import span
 
 PRINTED_SLOPES = {DP: "scaling slope | Data-Parallel", STREAM_100: "scaling slope | Streaming DiLoCo"}
-
-
-@dataclass(frozen=True)
-class DecidedClaim:
-    """A claim, decided at each point (or step between points) and in all."""
-
-    claim: MiniClaim
-    parts: tuple[tuple[str, Claim], ...]
-
-    @property
-    def verdict(self) -> ClaimVerdict:
-        """One point that disagrees refutes it; all must agree for it to hold."""
-        return judge_all(part for _, part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -65,7 +43,6 @@ class Table:
     scale: str
     seeds: int
     rows: tuple[Row, ...]
-    claims: tuple[DecidedClaim, ...]
     slopes: tuple[Slope, ...]
     results: tuple[Result, ...]
     cells: tuple[Published, ...]
@@ -145,21 +122,6 @@ def printed_elsewhere(experiment: Experiment, tables: Mapping[str, Sequence[Publ
     return {run.paper_row: losses[run.run_id] for run in runs if run.run_id in losses}
 
 
-def decide(claim: MiniClaim, losses: Losses) -> DecidedClaim:
-    """A claim from paired differences over seeds. ValueError for an unknown kind."""
-    low, high = losses.get(claim.low, {}), losses.get(claim.high, {})
-    if claim.kind == "falls":
-        steps = zip(low, list(low)[1:], strict=False)
-        parts = [(f"{a}→{b}", judge_order(paired_differences(low[a], low[b]))) for a, b in steps]
-        return DecidedClaim(claim, tuple(parts))
-    pairs = [(size, paired_differences(high[size], low[size])) for size in low if size in high]
-    if claim.kind == "order":
-        return DecidedClaim(claim, tuple((size, judge_order(found)) for size, found in pairs))
-    if claim.kind == "parity":
-        return DecidedClaim(claim, tuple((size, judge_parity(found, claim.tolerance)) for size, found in pairs))
-    raise ValueError(f"claim {claim.name!r} is of kind {claim.kind!r}: order, parity and falls are known")
-
-
 def _table(
     results: Sequence[Result],
     cells: Sequence[Published],
@@ -170,13 +132,11 @@ def _table(
 ) -> Table:
     if not results:
         raise ValueError(f"{experiment.name}: a table needs at least one planned run")
-    losses = losses_of(rows)
     return Table(
         experiment=experiment,
         scale=results[0].run.config.scale,
         seeds=len({r.run.config.seed for r in results}),
         rows=rows,
-        claims=tuple(decide(claim, losses) for claim in experiment.claims),
         slopes=slopes,
         results=tuple(results),
         cells=tuple(cells),

@@ -1,10 +1,10 @@
 """What a table of trained runs looks like: its columns and CSV lines. Every view says its scale."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from analysis.paper.fits import Line
-from analysis.paper.published import Claim, Published, verdict
+from analysis.paper.published import Published, verdict
 from analysis.paper.simulated import Account
 from analysis.render import Document, Grid, Notes
 from analysis.tables import score_views, similarity
@@ -19,8 +19,10 @@ NOTHING = "–"
 SHORT_HEADS = {LOSS: "Eval\nLoss", "HellaSwag": "\nHSwag", "Piqa": "\nPiqa", "Arc Easy": "\nArcE"}
 
 
-def document(table: Table, picture: Path | None = None, terminal: bool = False) -> Document:
-    """The whole account; `terminal` has the same rows in columns that fit 120 characters."""
+def document(
+    table: Table, picture: Path | None = None, judgements: Sequence[Grid] = (), terminal: bool = False
+) -> Document:
+    """The whole account, `judgements` on its runs included; `terminal` has the same rows in columns that fit."""
     title = f"{table.experiment.title} ({table.experiment.place})"
     grid = _terminal_grid(table) if terminal else _grid(table)
     sections: list[Grid | Notes] = [grid, Notes("", tuple(legend(table)))]
@@ -28,8 +30,7 @@ def document(table: Table, picture: Path | None = None, terminal: bool = False) 
         sections.append(_accounts(table.accounts))
     sections += score_views.grids(table, (SHOWN,) if terminal else METRICS)
     sections += similarity.sections(table)
-    if table.claims:
-        sections.append(_claims(table))
+    sections += judgements
     if any(slope.ours or slope.paper for slope in table.slopes):
         sections.append(_slopes(table))
     name = "" if table.scale == "paper" else f", at scale {table.scale}"
@@ -184,23 +185,6 @@ def _accounts(accounts: tuple[Account, ...]) -> Grid:
     rows = tuple((a.row, a.column, f"{a.ours:.4g}", a.paper.text, a.verdict, a.true) for a in accounts)
     title = "Hours and bytes at paper scale: accounts, which need no run (`make accounts` says how they are counted)"
     return Grid(title, head, rows, left=2)
-
-
-def _claims(table: Table) -> Grid:
-    rows = []
-    for decided in table.claims:
-        rows.append((decided.claim.text, "all", "", decided.verdict))
-        rows += [("", name, _difference(part), part.verdict) for name, part in decided.parts]
-    head = ("Claim", "Where", "Difference", "Verdict")
-    title = f"Claims on these runs ({table.scale}): paired differences over seeds, ± standard error"
-    return Grid(title, head, tuple(rows), left=2, last_left=True)
-
-
-def _difference(part: Claim) -> str:
-    if part.difference is None:
-        return ""
-    error = "" if part.standard_error is None else f" ± {part.standard_error:.4f}"
-    return f"{part.difference:+.4f}{error} (n={part.seeds})"
 
 
 def _slopes(table: Table) -> Grid:

@@ -4,6 +4,7 @@ Every value that the paper leaves open is set here once and named in `analysis.p
 """
 
 import math
+from collections.abc import Iterable
 
 from repro.spec.config import (
     CodecConfig,
@@ -15,6 +16,7 @@ from repro.spec.config import (
     SyncConfig,
     ValidationConfig,
 )
+from repro.spec.experiment import Pair
 
 #            layers, hidden dim (F), heads
 LADDER = {
@@ -35,6 +37,8 @@ ABLATED_EVERY = 30  # H of 3.3, which doesn't say: its losses 2.67 are Table 5's
 OUTER = OuterConfig(optimizer="nesterov", learning_rate=0.4, momentum=0.9)
 DP = "Data-Parallel"
 DILOCO, STREAMING = "DiLoCo", "Streaming DiLoCo"
+LAST_DIGIT = 0.01  # of the paper's losses
+SIMILAR = 2 * LAST_DIGIT  # nats: our reading of "similar", "robust" and "small", which the paper leaves open
 ABLATION_NOTE = (
     f"H = {ABLATED_EVERY}: section 3.3 gives none; its losses of 2.67 at 500M are those of Table 5 for H = 30, and it "
     "has 2.69 for H = 100."
@@ -123,3 +127,8 @@ def streaming(every: int) -> SyncConfig:
         codec=CodecConfig("e3m0", scale="row"),
         outer=OUTER,
     )
+
+
+def at_each(points: Iterable[str], first: str, second: str, name: str = "") -> tuple[Pair, ...]:
+    """Pairs for a claim: two rows at each point, whose labels have {} where the point stands."""
+    return tuple(Pair(first.format(point), second.format(point), point, name) for point in points)

@@ -7,7 +7,7 @@ against 2.6749, a fifth more.
 """
 
 from experiments.streaming.base import ABLATED, ABLATED_EVERY, ABLATION_NOTE, STREAMING, c4, streaming
-from repro.spec.experiment import Experiment, MiniClaim, Row, vary
+from repro.spec.experiment import Claim, Experiment, Pair, Row, vary
 
 FROZEN = "Streaming DiLoCo, frozen as FedPart"
 
@@ -19,7 +19,18 @@ EXPERIMENT = Experiment(
         Row((STREAMING,), c4(ABLATED, streaming(ABLATED_EVERY))),
         Row((FROZEN,), vary(c4(ABLATED, streaming(ABLATED_EVERY)), sync__frozen=True)),
     ),
-    claims=(MiniClaim("worse", "Freezing is worse.", "order", STREAMING, FROZEN),),
+    claims=(
+        Claim(
+            "fedpart-losses",
+            "order",
+            (Pair(STREAMING, FROZEN, name="frozen"),),
+            off="better",
+            cells=(
+                (FROZEN, "{statements:FedPart | frozen:Eval Loss}"),
+                (STREAMING, "{statements:FedPart | not frozen:Eval Loss}"),
+            ),
+        ),
+    ),
     notes=(ABLATION_NOTE,),
     mini_model="66k",
 )

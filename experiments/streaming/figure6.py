@@ -7,9 +7,9 @@ its fragments stand for 3, 6, 9 and 18 layers; with one layer a fragment both pa
     make figure6
 """
 
-from experiments.streaming.base import ABLATED, ABLATED_EVERY, ABLATION_NOTE, LADDER, c4, streaming
+from experiments.streaming.base import ABLATED, ABLATED_EVERY, ABLATION_NOTE, LADDER, SIMILAR, at_each, c4, streaming
 from repro.spec.config import FragmentConfig
-from repro.spec.experiment import Experiment, Row, vary
+from repro.spec.experiment import Claim, Experiment, Row, vary
 
 LAYERS = LADDER[ABLATED][0]
 SIZES = (1, 2, 3, 6, 9, LAYERS)
@@ -20,13 +20,18 @@ def _pattern(pattern: str, layers: int) -> str:
     return "strided" if layers in (1, LAYERS) else pattern
 
 
+def words(layers: int) -> str:
+    """The label of a fragment's size."""
+    return f"{layers} layer{'s' if layers > 1 else ''}"
+
+
 EXPERIMENT = Experiment(
     name="figure6",
     title="Layers in a fragment",
     place="Figure 6",
     rows=tuple(
         Row(
-            (pattern.capitalize(), f"{layers} layer{'s' if layers > 1 else ''}"),
+            (pattern.capitalize(), words(layers)),
             vary(
                 c4(ABLATED, streaming(ABLATED_EVERY)),
                 sync__fragments=FragmentConfig(_pattern(pattern, layers), layers, embedding="own"),
@@ -36,6 +41,15 @@ EXPERIMENT = Experiment(
         )
         for pattern in ("strided", "sequential")
         for layers in SIZES
+    ),
+    claims=(
+        Claim(
+            "pattern-robust",
+            "parity",
+            at_each(map(words, SIZES), "Sequential | {}", "Strided | {}"),
+            SIMILAR,
+            "our reading",
+        ),
     ),
     axis="layers in a fragment",
     notes=(ABLATION_NOTE, "The text names 3 layers; the other sizes are the divisors of 18, chosen here."),

@@ -7,8 +7,8 @@ are accounts (`make accounts`). The miniature overtrains the smallest model ten 
     make table7      both tables; Table 1 is the part with M = 2
 """
 
-from experiments.streaming.base import DP, dolma, streaming
-from repro.spec.experiment import Experiment, MiniClaim, Row
+from experiments.streaming.base import DP, at_each, dolma, streaming
+from repro.spec.experiment import Claim, Experiment, Row
 
 OURS_M2, OURS_M4 = "Our method, M=2", "Our method, M=4"
 BUDGETS = {"25B": 20, "100B": 80, "250B": 200}  # as printed: tokens a parameter
@@ -31,9 +31,14 @@ EXPERIMENT = Experiment(
     scored=True,
     rows=rows(tuple(METHODS)),
     claims=(
-        MiniClaim("m2", "Data-parallel and M = 2 agree within 0.02.", "parity", DP, OURS_M2, 0.02),
-        MiniClaim("m4", "M = 2 is at least as good as M = 4.", "order", OURS_M2, OURS_M4),
-        MiniClaim("falls", "The loss of our method falls from budget to budget.", "falls", OURS_M2),
+        Claim("four-replicas-worse", "order", at_each(BUDGETS, f"{OURS_M2} | {{}}", f"{OURS_M4} | {{}}"), off="better"),
+        Claim(
+            "four-replicas-accuracy",
+            "score order",
+            at_each(BUDGETS, f"{OURS_M4} | {{}}", f"{OURS_M2} | {{}}"),
+            origin="binomial error",
+            scores=("HellaSwag",),
+        ),
     ),
     axis="tokens a parameter",
     notes=("M = 4 keeps the local batch of M = 2 (caption of Table 7): twice the global batch, half the steps.",),

@@ -8,7 +8,7 @@ the scale of the row. The walk through docs/new-experiment.md builds this file.
 
 from experiments.streaming.base import ABLATED, ABLATED_EVERY, ABLATION_NOTE, c4, streaming
 from repro.spec.config import CodecConfig
-from repro.spec.experiment import Experiment, MiniClaim, Row, vary
+from repro.spec.experiment import Claim, Experiment, Pair, Row, vary
 from repro.spec.formats import FORMATS
 
 FOUR, TWO = "E3M0, four bits", "E1M0, two bits"
@@ -27,7 +27,7 @@ EXPERIMENT = Experiment(
         )
         for label, name in CODECS.items()
     ),
-    claims=(MiniClaim("four", "Four bits are at least as good as two.", "order", FOUR, TWO),),
+    claims=(Claim("four-bits-enough", "order", (Pair(FOUR, TWO),), sentence="Four bits are at least as good as two."),),
     axis="bits a value sent",
     notes=(ABLATION_NOTE,),
     mini_model="45k",

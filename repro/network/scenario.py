@@ -45,7 +45,6 @@ class Simulation:
     fragment_layers: int = 3
     assumptions: tuple[str, ...] = ()
     rows: ClassVar[tuple[()]] = ()
-    claims: ClassVar[tuple[()]] = ()
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,6 @@ class Drawing:
     steps: int
     assumptions: tuple[str, ...] = ()
     rows: ClassVar[tuple[()]] = ()
-    claims: ClassVar[tuple[()]] = ()
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,6 @@ class Illustration:
     schedules: tuple[tuple[str, SyncConfig], ...]
     assumptions: tuple[str, ...] = ()
     rows: ClassVar[tuple[()]] = ()
-    claims: ClassVar[tuple[()]] = ()
 
 
 def paper_period(fragments: int, every: int = 100) -> int:

@@ -8,14 +8,18 @@ import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from repro.errors import UserError
+from repro.errors import UserError, check_known
 from repro.spec.config import RunConfig
 from repro.spec.identity import run_id
 from repro.spec.scales import at_scale
 from repro.words import counted
 
+Kind = Literal["order", "parity", "added", "percent", "score order", "score parity"]
+Points = Literal["all", "first", "last"]
+Side = Literal["above", "below", "better", "worse"]
+Origin = Literal["", "seed spread", "binomial error", "rounding", "grid bin", "stated in the text", "our reading"]
 MOST_SEEDS = 1000  # more is a slip of the hand, and would be planned for minutes
 
 
@@ -36,19 +40,45 @@ class Row:
 
 
 @dataclass(frozen=True)
-class MiniClaim:
-    """A statement of the paper that mini runs can speak to: an ordering or a parity, never a value.
+class Pair:
+    """Two rows that a claim compares, by the paper's labels, and what tells them from the other pairs of it."""
 
-    kind: "order" (the loss of `low` is at most that of `high`), "parity" (they differ by at most
-    `tolerance`), or "falls" (the loss of `low` falls from each size to the next).
+    first: str
+    second: str
+    at: str = ""  # the point at which both stand: a size, a budget, an H
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """Both in words; "" for the only pair of a claim."""
+        return ", ".join(filter(None, (self.at, self.name)))
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper as rows that are compared, seed by seed: at paper scale and, as a shape, in miniature.
+
+    What must hold of each pair, with d the loss of the second row less that of the first:
+
+    order         d >= 0
+    parity        |d| <= tolerance, in nats
+    added         d <= tolerance, in nats
+    percent       d <= tolerance, in percent of the first's loss
+    score order   the second's accuracy is at least the first's, in each column of `scores`
+    score parity  the accuracies differ by at most the tolerance, in points
     """
 
-    name: str
-    text: str
-    kind: str
-    low: str  # method label
-    high: str = ""
-    tolerance: float = 0.0
+    statement: str  # its id in claims.csv; in a spec beyond the paper one of its own, and `sentence` says it
+    kind: Kind
+    pairs: tuple[Pair, ...]
+    tolerance: float | str = 0.0  # a number, or as {item:row:column} the place of a published one
+    origin: Origin = "seed spread"  # of the tolerance
+    off: Side | None = None  # where ours lies when the statement fails, if not where its kind says
+    at: Points = "all"  # of the points that a scale has, which are compared
+    scores: tuple[str, ...] = ()
+    cells: tuple[tuple[str, str], ...] = ()  # rows that at paper scale are held against a published cell instead
+    note: str = ""
+    sentence: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,7 +89,7 @@ class Experiment:
     title: str
     place: str  # where in the paper
     rows: tuple[Row, ...]
-    claims: tuple[MiniClaim, ...] = ()
+    claims: tuple[Claim, ...] = ()  # those that are data; what is computed stands in `analysis.claims`
     derived: bool = False  # nothing is trained for it
     axis: str = ""  # what x is, in a figure
     notes: tuple[str, ...] = ()  # choices of this spec, shown with the assumptions
@@ -68,6 +98,13 @@ class Experiment:
     syncs: bool = False  # drawn from the runs' logs of outer gradients
     printed: str = ""  # the item of data/papers/2501.18512 with its cells, where that isn't its own name
     min_rounds: int = 0  # a miniature with fewer rounds of H steps is left out, and the plan says so
+
+    def __post_init__(self) -> None:
+        rows = {" | ".join(row.labels) for row in self.rows}
+        for claim in self.claims:
+            paired = [row for pair in claim.pairs for row in (pair.first, pair.second)]
+            for row in (*paired, *(row for row, _ in claim.cells)):
+                check_known(f"{self.name}, claim {claim.statement!r}: unknown row", row, rows)
 
 
 @dataclass(frozen=True)

@@ -227,8 +227,8 @@ def test_a_claim_carries_its_numbers():
     assert claim.seeds == 3
     assert claim.difference == 2
     assert claim.standard_error == pytest.approx(1 / math.sqrt(3))
-    assert paper.judge_order([0.5]) == paper.Claim("undecided", 0.5, None, 1)
-    assert paper.judge_order([]) == paper.Claim("not run", None, None, 0)
+    assert paper.judge_order([0.5]) == paper.Judgement("undecided", 0.5, None, 1)
+    assert paper.judge_order([]) == paper.Judgement("not run", None, None, 0)
 
 
 @pytest.mark.parametrize(

@@ -3,30 +3,35 @@
 import csv
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import claim_worlds
 import pytest
 from claim_worlds import view
 
-from analysis.claims import ablations, accounts, board, scaling, similarity, simulated, undecided
+from analysis.claims import ablations, accounts, board, scaling, similarity, simulated, trained, undecided
+from analysis.claims.compared import WAYS, compared
 from analysis.claims.evidence import Evidence, View, gather
-from analysis.claims.judging import MINI, VERDICTS, Finding, at_most, computed, level, ordered
-from analysis.pages.report import build
+from analysis.claims.judging import VERDICTS, Finding, computed, words
+from analysis.pages.report import build, made
 from analysis.paper import published, statements
-from experiments.streaming.base import DP
-from experiments.streaming.table5 import STREAM_30, STREAM_100
+from experiments.registry import load, names
+from experiments.streaming import figure8
+from experiments.streaming.table5 import DP, STREAM_30, STREAM_100
 from experiments.streaming.table7 import OURS_M2, OURS_M4
 from repro.errors import UserError
 from repro.results.read import Result
-from repro.spec.experiment import PlannedRun
+from repro.spec.experiment import Claim, Experiment, Kind, Pair, PlannedRun
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER_TEXT = ROOT.parent / "shared" / "reference" / "paper.txt"
 needs_paper = pytest.mark.skipif(not PAPER_TEXT.exists(), reason="the paper's text is not beside this checkout")
-MODULES = (scaling, ablations, similarity, simulated, accounts, undecided)
+MODULES = (simulated, accounts, undecided)
+MINI = set(words("mini", "above").values())
+TRAINED = {s.id: s for s in statements.statements() if s.by == "runs"}
 NUMBER = re.compile(r"-?\d+(?:[.,]\d+)*(?:e\d+)?")
 
 
@@ -35,14 +40,48 @@ def worlds() -> dict[tuple[str, str], View]:
     return {(s, w): view(s, w) for s in ("paper", "mini") for w in claim_worlds.WORLDS}
 
 
-def test_every_statement_has_its_function_and_every_function_its_statement():
+def decided(name: str, view_of: View) -> Finding:
+    return trained.finding(TRAINED[name], view_of)
+
+
+def claims() -> Iterator[tuple[Experiment, Claim]]:
+    for experiment in map(load, names()):
+        yield from ((experiment, claim) for claim in getattr(experiment, "claims", ()))
+
+
+def test_every_statement_is_decided_at_one_place():
+    """By a claim of the spec whose runs it names, by a function where something is computed, and by nothing twice."""
     ids = {s.id: s for s in statements.statements()}
-    assert set(board.FROM_RUNS) == {i for i, s in ids.items() if s.by == "runs"}
-    assert set(board.COMPUTED) == set(ids) - set(board.FROM_RUNS)
+    data = {claim.statement: experiment.name for experiment, claim in claims() if not claim.sentence}
+    assert {name: (experiment,) for name, experiment in data.items()} == {i: ids[i].experiments for i in data}
+    assert not set(data) & set(trained.COMPUTED) and set(data) | set(trained.COMPUTED) == set(TRAINED)
+    assert set(board.COMPUTED) == set(ids) - set(TRAINED)
     assert set(simulated.CLAIMS) == {i for i, s in ids.items() if s.by == "simulator"}
     assert set(accounts.CLAIMS) == {i for i, s in ids.items() if s.by == "accounts"}
-    assert sum(len(m.CLAIMS) for m in MODULES) == len(ids)
+    assert sum(len(m.CLAIMS) for m in MODULES) == len(board.COMPUTED)
+    assert sum(len(m.CLAIMS) for m in (scaling, ablations, similarity)) == len(trained.COMPUTED)
     assert all(re.fullmatch(r"[a-z0-9-]{3,40}", i) for i in ids)
+
+
+def test_a_claim_that_the_paper_does_not_make_says_its_own_sentence():
+    own = {claim.statement for _, claim in claims() if claim.sentence}
+    assert own == {"four-bits-enough"} and not own & {s.id for s in statements.statements()}
+
+
+def test_claims_name_only_what_is_there():
+    """Rows of their spec, checked when it is built; kinds; points up to the one that the paper's text has."""
+    assert {claim.kind for _, claim in claims()} == set(WAYS) == set(get_args(Kind))
+    experiment = load("table3")
+    wrong = replace(experiment.claims[0], pairs=(Pair("Outer parameters", "Last replica"),))
+    with pytest.raises(UserError, match="claim 'parameters-differ-little': unknown row 'Last replica'"):
+        replace(experiment, claims=(wrong,))
+    assert statements.value("statements", "overlap", "Up to τ") == figure8.UP_TO
+
+
+def test_readme_has_the_counts_of_the_collected_results(tmp_path: Path):
+    """As the first sentence of `make claims` has them."""
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert board.standing(board.decide_all(gather(None, tmp_path, own=False))) in text
 
 
 @needs_paper
@@ -68,42 +107,41 @@ def test_statements_write_no_number_that_a_cell_holds():
         assert all(len(re.sub(r"\D", "", number)) <= 3 and "." not in number for number in bare), statement.id
 
 
-@pytest.mark.parametrize("name", sorted(board.FROM_RUNS))
+@pytest.mark.parametrize("name", sorted(TRAINED))
 @pytest.mark.parametrize("scale", ["paper", "mini"])
 def test_a_statement_holds_where_it_is_true_and_fails_somewhere(name: str, scale: str, worlds: dict):
-    decide = board.FROM_RUNS[name]
     agrees, disagrees = {
         "paper": ("reproduced", ("deviates",)),
         "mini": ("shape agrees (mini)", ("shape disagrees",)),
     }[scale]
-    holds = decide(worlds[scale, "faithful"])
+    holds = decided(name, worlds[scale, "faithful"])
     assert holds.verdict == agrees, holds
     assert holds.ours and holds.tolerance and holds.origin and holds.runs and holds.sentence
-    fails = [decide(worlds[scale, world]).verdict.startswith(disagrees) for world in ("negated", "amplified")]
+    fails = [decided(name, worlds[scale, world]).verdict.startswith(disagrees) for world in ("negated", "amplified")]
     assert any(fails)
 
 
-@pytest.mark.parametrize("name", sorted(board.FROM_RUNS))
+@pytest.mark.parametrize("name", sorted(TRAINED))
 def test_one_seed_without_a_known_spread_decides_no_order(name: str):
     lonely = _cache("mini", 1)
-    found = board.FROM_RUNS[name](lonely)
+    found = decided(name, lonely)
     assert found.verdict in ("undecided (mini)", "shape agrees (mini)", "shape disagrees (mini)")
     if found.origin != "binomial error":  # questions are many in one seed
         assert found.verdict == "undecided (mini)" and "no spread is known" in found.sentence
 
 
-@pytest.mark.parametrize("name", sorted(board.FROM_RUNS))
+@pytest.mark.parametrize("name", sorted(TRAINED))
 def test_nothing_run_is_not_run(name: str):
     for scale in ("paper", "mini"):
-        found = board.FROM_RUNS[name](_cache(scale, 1, done=False))
+        found = decided(name, _cache(scale, 1, done=False))
         assert (found.verdict, found.ours, found.runs) == ("not run", (), ())
 
 
 def test_a_miniature_never_gets_a_paper_verdict(worlds: dict):
     for world in claim_worlds.WORLDS:
-        for decide in board.FROM_RUNS.values():
-            assert decide(worlds["mini", world]).verdict in MINI.values()
-            assert decide(worlds["paper", world]).verdict not in set(MINI.values()) - {"not run"}
+        for name in TRAINED:
+            assert decided(name, worlds["mini", world]).verdict in MINI
+            assert decided(name, worlds["paper", world]).verdict not in MINI - {"not run"}
 
 
 def test_the_spread_of_another_experiment_serves_a_single_seed(worlds: dict):
@@ -113,10 +151,11 @@ def test_the_spread_of_another_experiment_serves_a_single_seed(worlds: dict):
     runs = [mixed.row("table7", f"{method} | 25B")[0].run for method in (OURS_M2, OURS_M4)]
     spread = mixed.spread(*runs)
     assert spread is not None and spread.experiments == ("table5",) and spread.seeds == 3
-    found = scaling.m4_worse(mixed)
+    found = decided("four-replicas-worse", mixed)
     assert found.verdict == "shape agrees (mini)"
     assert "is that of table5" in found.sentence and found.ours[0].seeds == 1
     assert found.ours[0].error == pytest.approx(spread.value)
+    assert decided("four-replicas-worse", replace(mixed, lends=False)).verdict == "undecided (mini)"
 
 
 def _table5_of(by_row: dict[str, list[float]]) -> tuple[View, list[PlannedRun]]:
@@ -140,10 +179,10 @@ def test_a_spread_is_of_like_runs_where_there_are_any():
 
 
 def test_a_disagreeing_miniature_says_how_it_differs(worlds: dict):
-    sentence = scaling.m4_worse(worlds["mini", "negated"]).sentence
+    sentence = decided("four-replicas-worse", worlds["mini", "negated"]).sentence
     assert re.search(r"Why it may disagree: these runs have .* rounds of H steps where the paper's have", sentence)
     assert "25,472" not in sentence and "45,312 parameters where they have 1,273,495,552" in sentence
-    assert "Why" not in scaling.m4_worse(worlds["paper", "negated"]).sentence
+    assert "Why" not in decided("four-replicas-worse", worlds["paper", "negated"]).sentence
 
 
 def pair(losses: tuple[list[float], list[float]], scale: str = "mini") -> View:
@@ -158,7 +197,11 @@ def pair(losses: tuple[list[float], list[float]], scale: str = "mini") -> View:
     return View(scale, {"table5": tuple(results)})
 
 
-PAIR = [("35M", f"35M | {DP}", f"35M | {STREAM_30}")]
+PAIR = Pair(f"35M | {DP}", f"35M | {STREAM_30}", "35M")
+
+
+def judge(view_of: View, kind: Kind, tolerance: float = 0.0, pairs: tuple[Pair, ...] = (PAIR,)) -> Finding:
+    return compared(view_of, load("table5"), Claim("superior-to-diloco", kind, pairs, tolerance))
 
 
 @pytest.mark.parametrize(
@@ -172,8 +215,8 @@ PAIR = [("35M", f"35M | {DP}", f"35M | {STREAM_30}")]
     ],
 )
 def test_orders_are_paired_over_seeds(low: list[float], high: list[float], mini: str, at_paper: str):
-    assert ordered(pair((low, high)), "table5", PAIR).verdict == mini
-    assert ordered(pair((low, high), "paper"), "table5", PAIR).verdict == at_paper
+    assert judge(pair((low, high)), "order").verdict == mini
+    assert judge(pair((low, high), "paper"), "order").verdict == at_paper
 
 
 @pytest.mark.parametrize(
@@ -186,21 +229,61 @@ def test_orders_are_paired_over_seeds(low: list[float], high: list[float], mini:
 )
 def test_a_degradation_is_judged_as_a_share_of_the_base(row: list[float], verdict: str):
     """0.2 % of 4.0 is 0.008; being better is no degradation."""
-    assert at_most(pair(([4.0, 4.0], row)), "table5", PAIR, 0.2).verdict == verdict
+    assert judge(pair(([4.0, 4.0], row)), "percent", 0.2).verdict == verdict
 
 
 def test_a_parity_is_two_sided():
     for shift in (0.05, -0.05):
         view_of = pair(([4.0, 4.0], [4.0 + shift, 4.0001 + shift]))
-        assert level(view_of, "table5", PAIR, 0.02).verdict == "shape disagrees (mini)"
+        assert judge(view_of, "parity", 0.02).verdict == "shape disagrees (mini)"
 
 
 def test_a_row_without_a_miniature_is_left_out():
-    missing = [("4B", f"4B | {DP}", f"4B | {STREAM_30}")]
-    found = ordered(pair(([3.0, 4.0], [3.1, 4.11])), "table5", missing)
+    missing = Pair(f"4B | {DP}", f"4B | {STREAM_100}", "4B")
+    found = judge(pair(([3.0, 4.0], [3.1, 4.11])), "order", pairs=(missing,))
     assert found.verdict == "not run" and "no such rows at scale mini" in found.sentence
-    both = ordered(pair(([3.0, 4.0], [3.1, 4.11])), "table5", [*PAIR, *missing])
-    assert both.verdict == "shape agrees (mini)" and len(both.ours) == 1
+    both = judge(pair(([3.0, 4.0], [3.1, 4.11])), "order", pairs=(PAIR, missing))
+    assert both.verdict == "shape agrees (mini)" and [number.name for number in both.ours] == ["45k"]
+
+
+def test_each_point_decides_alone_and_one_that_disagrees_refutes_the_whole():
+    """The second pair is the first turned round; a claim may take the first point that there is, or the last."""
+    turned = Pair(PAIR.second, PAIR.first, "turned")
+    view_of = pair(([3.0, 4.0], [3.1, 4.11]))
+    found = judge(view_of, "order", pairs=(PAIR, turned))
+    assert [number.verdict for number in found.ours] == ["agrees", "disagrees"]
+    assert found.verdict == "shape disagrees (mini)"
+    claim = Claim("superior-to-diloco", "order", (PAIR, turned), at="first")
+    assert compared(view_of, load("table5"), claim).verdict == "shape agrees (mini)"
+    assert compared(view_of, load("table5"), replace(claim, at="last")).verdict == "shape disagrees (mini)"
+
+
+def test_a_run_is_not_compared_with_itself():
+    found = judge(pair(([3.0, 4.0], [3.1, 4.11])), "parity", 0.02, pairs=(Pair(PAIR.first, PAIR.first),))
+    assert found.verdict == "not run" and not found.ours
+
+
+def test_a_sentence_says_what_is_compared():
+    losses = pair(([3.0, 4.0], [3.1, 4.11]))
+    sentence = judge(losses, "order").sentence
+    assert sentence.startswith(f"Loss of {STREAM_30} less that of {DP}.")
+    assert sentence.endswith(f"The paper's own cells, {STREAM_30} less {DP}: +0.02 (35M).")
+    several = judge(losses, "order", pairs=(PAIR, Pair(PAIR.second, PAIR.first)))
+    assert several.sentence.startswith("Loss of the second less that of the first.")
+
+
+def test_a_table_has_its_statements_and_says_less_than_the_scoreboard(worlds: dict):
+    """Words in the files, ids in a terminal; a row of one seed decides nothing there."""
+    results = worlds["mini", "faithful"].results["table3"]
+    table = made(load("table3"), results)
+    (full,), (short,) = trained.grids(table), trained.grids(table, terminal=True)
+    assert [row[3] for row in full.rows if row[0]] == ["shape agrees (mini)"] * 2 == [r[3] for r in short.rows if r[0]]
+    assert [row[0] for row in short.rows if row[0]] == ["parameters-differ-little", "outer-parameters-better"]
+    assert short.rows[1][1:] == ("average", full.rows[1][2], "agrees")
+    lonely = made(load("table3"), [r for r in results if r.run.config.seed == 0])
+    assert {row[3] for row in trained.grids(lonely)[0].rows if row[0]} == {"undecided (mini)"}
+    assert trained.grids(made(load("table3"), [Result(r.run) for r in results])) == ()
+    assert trained.grids(table, stated=False) == ()
 
 
 def test_an_unknown_verdict_is_an_error():
@@ -246,7 +329,7 @@ def test_undecidable_statements_say_why():
 def test_the_board_counts_first_and_shows_every_statement(worlds: dict):
     decisions = board.decide_all(Evidence(worlds["paper", "negated"], worlds["mini", "faithful"]))
     rows = board.counts(decisions, board.CALCULATED, board.PAPER, board.MINI)
-    assert sum(rows.values()) == len(board.COMPUTED) + 2 * len(board.FROM_RUNS) and set(rows) <= set(VERDICTS)
+    assert sum(rows.values()) == len(board.COMPUTED) + 2 * len(TRAINED) and set(rows) <= set(VERDICTS)
     document = board.document(decisions)
     first, calculated, trained, _ = document.sections
     assert first.title == "Verdicts"
@@ -256,7 +339,7 @@ def test_the_board_counts_first_and_shows_every_statement(worlds: dict):
 def test_build_leaves_its_files_and_names_both_faces(tmp_path: Path):
     text = build("claims", "mini", 1, tmp_path / "runs", tmp_path / "build")
     assert {p.name for p in (tmp_path / "build").iterdir()} == {f"claims.{s}" for s in ("md", "csv", "html", "txt")}
-    assert "96 statements" in text and max(map(len, text.splitlines()[:-1])) <= 120
+    assert f"{len(statements.statements())} statements" in text and max(map(len, text.splitlines()[:-1])) <= 120
     with (tmp_path / "build" / "claims.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert {(r["face"]) for r in rows if r["id"] == "fedpart-losses"} == {"paper runs", "mini runs"}

@@ -1,9 +1,8 @@
-"""Table 5 from invented runs: means, verdicts by scale, claims over seeds, slopes."""
+"""Table 5 from invented runs: means, verdicts by scale, slopes."""
 
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,9 @@ from fabricated import finish, finish_all, invented_loss, planned, summary
 
 from analysis.paper import published
 from analysis.tables.rows import Row
-from analysis.tables.tables import Table, decide, runs_table, table5
-from experiments.streaming.base import DP
-from experiments.streaming.table5 import EXPERIMENT, STREAM_30, STREAM_100
+from analysis.tables.tables import Table, runs_table, table5
+from experiments.streaming.table5 import DP, EXPERIMENT, STREAM_30, STREAM_100
 from repro.results.read import Result, collect
-from repro.spec.experiment import MiniClaim
 
 
 def tabled(results: tuple[Result, ...]) -> Table:
@@ -82,67 +79,6 @@ def test_verdicts_at_paper_scale(losses: list[float], expected: str):
 def test_the_tolerance_is_that_of_one_run_against_a_mean_of_n():
     ours = row(invented("paper", {f"35M | {DP}": [3.0, 3.2]}), f"35M | {DP}")
     assert ours.tolerance == pytest.approx(2 * math.sqrt(0.02) * math.sqrt(1.5))
-
-
-def test_one_seed_decides_no_claim():
-    table = invented(
-        "mini",
-        {
-            f"{size} | {m}": [9.0 - i - (m == DP)]
-            for i, size in enumerate(("35M", "100M", "200M"))
-            for m in (DP, STREAM_30, STREAM_100)
-        },
-    )
-    found = {d.claim.name: d for d in table.claims}
-    assert found["dp-best"].verdict == "undecided"
-    assert [part.difference for _, part in found["dp-best"].parts] == [1.0, 1.0, 1.0]
-    assert found["s-d"].verdict == "not run"
-
-
-def seeds(*values: float) -> dict[int, float]:
-    return dict(enumerate(values))
-
-
-ORDER = MiniClaim("o", "low is at least as good as high", "order", "low", "high")
-PARITY = MiniClaim("p", "low and high agree", "parity", "low", "high", 0.02)
-FALLS = MiniClaim("f", "the loss of low falls", "falls", "low")
-
-
-@pytest.mark.parametrize(
-    ("claim", "low", "high", "verdict"),
-    [
-        # Seeds differ by far more than methods: only the paired differences can decide.
-        (ORDER, seeds(3.0, 4.0, 5.0), seeds(3.10, 4.11, 5.09), "agrees"),
-        (ORDER, seeds(3.10, 4.11, 5.09), seeds(3.0, 4.0, 5.0), "disagrees"),
-        (ORDER, seeds(3.0, 4.0, 5.0), seeds(3.1, 3.9, 5.05), "undecided"),
-        (ORDER, {0: 3.0, 1: 4.0}, {1: 4.5, 2: 9.0}, "undecided"),  # one seed in common
-        (ORDER, {0: 3.0}, {}, "not run"),
-        (PARITY, seeds(3.0, 4.0, 5.0), seeds(3.001, 3.999, 5.0), "agrees"),
-        (PARITY, seeds(3.0, 4.0, 5.0), seeds(3.101, 4.099, 5.1), "disagrees"),
-        (PARITY, seeds(3.0, 4.0, 5.0), seeds(3.03, 4.01, 5.02), "undecided"),
-    ],
-)
-def test_claims_are_decided_on_paired_seeds(claim: MiniClaim, low: dict, high: dict, verdict: str):
-    assert decide(claim, {"low": {"a": low}, "high": {"a": high}}).verdict == verdict
-
-
-def test_one_size_that_disagrees_refutes_the_claim():
-    better, worse = seeds(3.0, 4.0, 5.0), seeds(3.1, 4.11, 5.1)
-    losses = {"low": {"a": better, "b": worse}, "high": {"a": worse, "b": better}}
-    decided = decide(ORDER, losses)
-    assert [part.verdict for _, part in decided.parts] == ["agrees", "disagrees"]
-    assert decided.verdict == "disagrees"
-
-
-def test_falls_goes_from_size_to_size():
-    losses = {"low": {"a": seeds(5.0, 5.1), "b": seeds(4.0, 4.2), "c": seeds(4.5, 4.6)}}
-    decided = decide(FALLS, losses)
-    assert [(name, part.verdict) for name, part in decided.parts] == [("a→b", "agrees"), ("b→c", "disagrees")]
-
-
-def test_an_unknown_kind_of_claim_is_an_error():
-    with pytest.raises(ValueError, match="riddle"):
-        decide(replace(ORDER, kind="riddle"), {})
 
 
 def test_slopes_are_fitted_to_our_means_and_to_the_printed_cells(tmp_path: Path):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from fabricated import finish, finish_all, planned
 
+from analysis.claims.trained import grids
 from analysis.paper import published
 from analysis.render import WIDTH, latex, text
 from analysis.tables.tables import table5
@@ -57,8 +58,10 @@ def test_csv_at_paper_scale_judges_flops_without_runs():
 @pytest.mark.parametrize(("scale", "seeds"), [("mini", 1), ("mini", 3), ("paper", 2), ("smoke", 1)])
 def test_the_terminal_view_fits_and_names_scale_runs_and_assumptions(tmp_path: Path, scale: str, seeds: int):
     runs = finish_all(tmp_path, scale, seeds)
-    shown = text(document(tabled(collect(runs, tmp_path)), terminal=True))
+    table = tabled(collect(runs, tmp_path))
+    shown = text(document(table, judgements=grids(table, terminal=True), terminal=True))
     assert max(map(len, shown.splitlines())) <= WIDTH
+    assert f"Judged on these runs ({scale})" in shown and "superior-to-diloco" in shown
     assert f"scale {scale}" in shown.lower() and all(run.run_id in shown for run in runs)
     shown = " ".join(shown.split())
     assert "Outer settings: the paper's (nesterov," in shown and "learning rate 0.4" in shown
@@ -70,7 +73,7 @@ def test_the_terminal_view_fits_and_names_scale_runs_and_assumptions(tmp_path: P
 def test_every_character_of_the_full_view_has_a_latex_form(tmp_path: Path):
     for scale in ("paper", "mini"):
         table = tabled(collect(finish_all(tmp_path, scale), tmp_path))
-        assert latex(document(table)).isascii()
+        assert latex(document(table, judgements=grids(table))).isascii()
 
 
 def test_outer_settings_that_are_not_the_papers_are_named(tmp_path: Path):
@@ -97,7 +100,9 @@ def test_failures_dirty_trees_and_missing_runs_are_told(tmp_path: Path):
     assert "commit abc with uncommitted changes" in shown
 
 
-def test_a_claim_that_disagrees_comes_with_a_reason_why_it_may(tmp_path: Path):
+def test_a_shape_that_disagrees_comes_with_a_reason_why_it_may(tmp_path: Path):
     runs = finish_all(tmp_path, seeds=2)
-    shown = text(document(tabled(collect(runs, tmp_path))))
-    assert "disagrees" in shown and "Why a claim may disagree at scale mini" in shown
+    table = tabled(collect(runs, tmp_path))
+    assert "Why it may disagree: these runs have" in text(document(table, judgements=grids(table)))
+    shown = text(document(table, judgements=grids(table, terminal=True), terminal=True))
+    assert "shape disagrees (mini)" in shown and "Why a shape may disagree at scale mini" in shown

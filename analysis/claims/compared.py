@@ -1,0 +1,174 @@
+"""Claims that are data: rows of a spec compared in pairs (`repro.spec.experiment.Claim`), or with published cells.
+
+What each kind of claim asks of a pair stands here once; a statement that needs more arithmetic than that has a function
+in a module beside.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from analysis.claims.evidence import View
+from analysis.claims.judging import (
+    NOT_RUN,
+    REPRODUCED,
+    UNDECIDED,
+    Finding,
+    Judge,
+    Number,
+    Part,
+    order_part,
+    parity_part,
+)
+from analysis.paper import published
+from analysis.paper.published import judge_order, judge_parity, verdict
+from analysis.paper.statements import quoted
+from analysis.tables.rows import LABELS, LOSS, Row
+from analysis.tables.scores import difference
+from repro.evaluation.tasks import SHOWN
+from repro.spec.experiment import Claim, Experiment, Kind, Pair, Points, Side
+
+
+class Way(NamedTuple):
+    """How a kind of claim is put in words: its tolerance, {0}, and the {first} and {second} row of its pairs."""
+
+    off: Side  # where ours lies when it fails
+    tolerance: str
+    measure: str  # what the numbers are
+
+
+LESS = "Loss of {second} less that of {first}."
+POINTS = f"{SHOWN} of {{second}} less that of {{first}}, points, paired by question."
+WAYS: dict[Kind, Way] = {
+    "order": Way("worse", "{0}", LESS),
+    "parity": Way("above", "{0}", LESS),
+    "added": Way("above", "{0}", "{0} less the loss that {second} adds to that of {first}."),
+    "percent": Way("above", "{0} %", "{0} % of the loss of {first} less what {second} adds to it, nats."),
+    "score order": Way("worse", "{0} points", POINTS),
+    "score parity": Way("above", "{0} points", POINTS),
+}
+
+
+def compared(view: View, experiment: Experiment, claim: Claim) -> Finding:
+    """What the runs of an experiment say of one of its claims, at the view's scale."""
+    if claim.cells and view.scale == "paper":
+        return _against_cells(view, experiment, claim)
+    pairs = _pairs(view, experiment.name, claim)
+    parts = [part for pair in pairs for part in _parts(view, experiment, claim, pair)]
+    way, allowed = WAYS[claim.kind], f"{_tolerance(claim):g}"
+    first, second = _sides(pairs)
+    measure = way.measure.format(allowed, first=first, second=second)
+    judge = Judge(claim.off or way.off, way.tolerance.format(allowed), claim.origin, measure)
+    note = " ".join(filter(None, (claim.note, _printed(experiment, claim))))
+    return judge(view, experiment.name, parts, note)
+
+
+def printed(item: str, pairs: Iterable[Pair], at: Points = "all") -> str:
+    """A sentence: these comparisons in the paper's own cells, which decide nothing here; "" where it prints none."""
+    losses = {cell.row: cell.value for cell in published.load(item) if cell.column == LOSS and cell.value is not None}
+    chosen = _at([pair for pair in pairs if pair.first in losses and pair.second in losses], at)
+    gaps = [f"{losses[pair.second] - losses[pair.first]:+.2f} ({pair.label})" for pair in chosen]
+    first, second = _sides(chosen)
+    return f"The paper's own cells, {second} less {first}: {', '.join(gaps)}." if gaps else ""
+
+
+def _sides(pairs: Sequence[Pair]) -> tuple[str, str]:
+    """What stands first and second, each where it is the same in every pair: a row's labels but for the point's."""
+    firsts, seconds = {_names(pair)[0] for pair in pairs}, {_names(pair)[1] for pair in pairs}
+    return (
+        firsts.pop() if len(firsts) == 1 else "the first",
+        seconds.pop() if len(seconds) == 1 else "the second",
+    )
+
+
+def _names(pair: Pair) -> tuple[str, str]:
+    rows = [row.split(LABELS) for row in (pair.first, pair.second)]
+    shared = pair.at if all(pair.at in labels for labels in rows) else ""
+    first, second = (", ".join(label for label in labels if label != shared) for labels in rows)
+    return first, second
+
+
+def _tolerance(claim: Claim) -> float:
+    if not isinstance(claim.tolerance, str):
+        return claim.tolerance
+    allowed = quoted(claim.tolerance).value
+    if allowed is None:
+        raise ValueError(f"claim {claim.statement!r}: the paper prints no number at {claim.tolerance}")
+    return allowed
+
+
+def _pairs(view: View, experiment: str, claim: Claim) -> list[Pair]:
+    """Those that a scale has, and in which two things are compared: rows may come to one run in miniature."""
+    there = []
+    for pair in claim.pairs:
+        rows = [view.row(experiment, row) for row in (pair.first, pair.second)]
+        if all(rows) and len({(row[0].run.run_id, row[0].run.parameters) for row in rows}) == 2:
+            there.append(pair)
+    return _at(there, claim.at)
+
+
+def _at(pairs: list[Pair], points: Points) -> list[Pair]:
+    if points == "all" or not pairs:
+        return pairs
+    every = list(dict.fromkeys(pair.at for pair in pairs))
+    return [pair for pair in pairs if pair.at == every[0 if points == "first" else -1]]
+
+
+def _parts(view: View, experiment: Experiment, claim: Claim, pair: Pair) -> Iterator[Part]:
+    name, rows, allowed = _name(view, experiment.name, pair), (pair.first, pair.second), _tolerance(claim)
+    match claim.kind:
+        case "order":
+            yield order_part(view, experiment.name, name, rows, lambda a, b: b - a)
+        case "parity":
+            yield parity_part(view, experiment.name, name, rows, lambda a, b: b - a, allowed)
+        case "added":
+            yield order_part(view, experiment.name, name, rows, lambda a, b: allowed - (b - a))
+        case "percent":
+            yield order_part(view, experiment.name, name, rows, lambda a, b: allowed / 100 * a - (b - a))
+        case "score order" | "score parity":
+            yield from (_score(view, experiment.name, claim, pair, column, name) for column in claim.scores)
+
+
+def _score(view: View, experiment: str, claim: Claim, pair: Pair, column: str, name: str) -> Part:
+    """The accuracies of one column, question by question."""
+    results = [view.row(experiment, row) for row in (pair.first, pair.second)]
+    first, second = (Row((), "", row, {}).score(column, SHOWN) for row in results)
+    judgement = judge_order(())
+    if first is not None and second is not None:
+        gap = difference(second, first)
+        error = None if gap.standard_error is None else 100 * gap.standard_error
+        points = (100 * gap.mean,)
+        ordered = claim.kind == "score order"
+        judgement = judge_order(points, error) if ordered else judge_parity(points, _tolerance(claim), error)
+        judgement = replace(judgement, seeds=min(len(first.by_seed), len(second.by_seed)))
+    return Part(", ".join(filter(None, (column, name))), judgement, (*results[0], *results[1]))
+
+
+def _name(view: View, experiment: str, pair: Pair) -> str:
+    """What tells a pair from the others, a label of the paper's as it is at our scale."""
+    run = view.row(experiment, pair.second)[0].run
+    ours = dict(zip(run.paper_row.split(LABELS), run.labels, strict=False))
+    return replace(pair, at=ours.get(pair.at, pair.at)).label
+
+
+def _printed(experiment: Experiment, claim: Claim) -> str:
+    item = experiment.printed or experiment.name
+    return "" if claim.scores or item not in published.items() else printed(item, claim.pairs, claim.at)
+
+
+def _against_cells(view: View, experiment: Experiment, claim: Claim) -> Finding:
+    """Mean losses at paper scale, each held against its published cell, 2 s √(1 + 1/n) around it."""
+    numbers, verdicts, runs, tolerances = [], [], [], []
+    for name, reference in claim.cells:
+        row = Row((name,), name, view.row(experiment.name, name), {})
+        if row.mean is None:
+            return Finding(NOT_RUN, sentence=claim.note)
+        word = verdict(quoted(reference), row.mean, row.tolerance or 0.0, view.scale)
+        verdicts.append(UNDECIDED if row.tolerance is None and word != REPRODUCED else word)
+        error = None if row.spread is None else row.spread / len(row.losses) ** 0.5
+        numbers.append(Number(name, row.mean, error, len(row.losses)))
+        runs += row.run_ids
+        tolerances.append(f"{row.tolerance or 0.0:.2g}")
+    worst = next((word for word in verdicts if word != REPRODUCED), REPRODUCED)
+    sentence = f"Mean losses, each beside its printed one. {claim.note}".strip()
+    return Finding(worst, tuple(numbers), ", ".join(tolerances), "seed spread", tuple(runs), sentence)

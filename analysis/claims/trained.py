@@ -1,0 +1,67 @@
+"""Statements that trained runs decide: as the claim that a spec holds as data, or by the function that computes it.
+
+The same judgements stand on the scoreboard, from all the runs there are, and under a table, from the runs in it alone:
+there a row of one seed decides nothing, so that a table says less than the scoreboard, never the contrary.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from analysis.claims import ablations, scaling, similarity
+from analysis.claims.compared import compared
+from analysis.claims.evidence import View
+from analysis.claims.judging import Finding, Number
+from analysis.paper.statements import Statement, statements
+from analysis.render import Grid
+from analysis.tables.rows import short
+from analysis.tables.tables import Table
+from experiments.registry import load
+from repro.spec.experiment import Experiment
+
+COMPUTED: dict[str, Callable[[View], Finding]] = scaling.CLAIMS | ablations.CLAIMS | similarity.CLAIMS
+
+
+def finding(statement: Statement, view: View) -> Finding:
+    """What the runs of a view say. KeyError where neither a spec nor a module here decides the statement."""
+    if statement.id in COMPUTED:
+        return COMPUTED[statement.id](view)
+    (experiment,) = map(load, statement.experiments)
+    return compared(view, experiment, {claim.statement: claim for claim in experiment.claims}[statement.id])
+
+
+def judged(experiment: Experiment, view: View, *, stated: bool = True) -> Iterator[tuple[str, str, Finding]]:
+    """(id, words, finding) of each statement that an experiment's runs decide, then of its own claims, if it has any.
+
+    Without `stated` its own alone.
+    """
+    for statement in statements() if stated else ():
+        if experiment.name in statement.experiments:
+            yield statement.id, statement.text, finding(statement, view)
+    for claim in experiment.claims:
+        if claim.sentence:
+            yield claim.statement, claim.sentence, compared(view, experiment, claim)
+
+
+def grids(table: Table, *, terminal: bool = False, stated: bool = True) -> Sequence[Grid]:
+    """What a table's own runs say of the paper's statements on it; none where it has none, or nothing is run.
+
+    `terminal` names a statement by its id and leaves the sentences out.
+    """
+    view = View(table.scale, {table.experiment.name: table.results}, lends=False)
+    rows: list[tuple[str, ...]] = []
+    for name, words, found in judged(table.experiment, view, stated=stated):
+        first = (name, "", "", found.verdict) if terminal else (words, "", "", found.verdict, found.sentence)
+        rows += [first, *(_part(number, len(first)) for number in found.ours)]
+    if not any(result.loss is not None for result in table.results) or not rows:
+        return ()
+    head = ("Statement", "Where", "Ours", "Verdict")
+    title = f"Judged on these runs ({table.scale}): differences paired over seeds, ± standard error"
+    if terminal:
+        longer = f"{title}; what each is, in {table.experiment.name}.md"
+        return (Grid(longer, head, tuple(rows), left=2, last_left=True),)
+    return (Grid(title, (*head, "What the numbers are"), tuple(rows), left=5),)
+
+
+def _part(number: Number, columns: int) -> tuple[str, ...]:
+    error = "" if number.error is None else f" ± {number.error:.4f}"
+    difference = f"{number.value:+.4f}{error} (n={number.seeds})"
+    return ("", short(number.name), difference, number.verdict or "", *("",) * (columns - 4))
