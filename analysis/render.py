@@ -13,7 +13,7 @@ WIDTH = 120  # of a terminal
 
 _LATEX = {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", "|": r"\textbar{}", "\n": " "}
 _LATEX |= {character: f"\\{character}" for character in "&%$#_{}"}
-_LATEX |= {"": r"\S{}", "–": "--", "—": "---", "’": "'", "“": "``", "”": "''", "é": r"\'e"}
+_LATEX |= {"§": r"\S{}", "–": "--", "—": "---", "’": "'", "“": "``", "”": "''", "é": r"\'e"}
 _LATEX |= {
     character: f"${name}$"
     for character, name in {

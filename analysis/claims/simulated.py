@@ -1,4 +1,4 @@
-"""Claims about compute utilisation, each decided by the simulator: 3.1, 3.3.2, the appendix. Nothing is trained."""
+"""Claims about compute utilisation, each decided by the simulator: §3.1, §3.3.2, the appendix. Nothing is trained."""
 
 from collections.abc import Callable
 from functools import cache

@@ -22,7 +22,7 @@ def largest_m() -> Finding:
 
 
 def mfu_text() -> Finding:
-    """40 % in 3.1."""
+    """40 % in §3.1."""
     return _mfu("MFU | Table 4")
 
 

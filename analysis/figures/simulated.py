@@ -37,7 +37,7 @@ NODE_LABELS: dict[Kind, str] = {
     "backward_parameters": "backward, parameters",
     "reduction": "reduction",
 }
-CHOSEN_LAYERS = 3  # |p|, 3.3.1
+CHOSEN_LAYERS = 3  # |p|, §3.3.1
 FINE_GRID = np.logspace(-1, 3, 400)
 
 

@@ -17,7 +17,7 @@ from repro.network.methods import METHODS
 
 COLUMN_IN, TEXT_IN = 3.4, 7.0
 FORMS = ("png", "svg")
-# 3.2.1 and the appendix name them: blue, orange, green, and red for the method with everything; overlap alone is ours.
+# §3.2.1 and the appendix name them: blue, orange, green, and red for the method with everything; overlap alone is ours.
 BLUE, ORANGE, GREEN, PURPLE, RED, GREY = "tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:red", "tab:gray"
 COLOURS = dict(zip((m.key for m in METHODS), (BLUE, ORANGE, GREEN, PURPLE, RED), strict=True))
 SCALING = (BLUE, ORANGE, GREEN, RED)  # the rows of Table 5, in order

@@ -1,6 +1,6 @@
 """Loss against compute: the paper's "scaling law slope" and a power law beside it.
 
-The slopes printed in 3.2.1 are not power-law exponents: least squares of the *loss itself* on ln(FLOPs)
+The slopes printed in §3.2.1 are not power-law exponents: least squares of the *loss itself* on ln(FLOPs)
 over Table 5's cells gives them, a fit of ln(loss) does not. Both lines are fitted here the same way.
 """
 

@@ -165,7 +165,7 @@ def build_accounts(out: Path) -> str:
 
 
 def all_accounts() -> tuple[tuple[str, Account], ...]:
-    """(file of data/papers/2501.18512, account): Tables 1 and 7 and the claims of 2.5."""
+    """(file of data/papers/2501.18512, account): Tables 1 and 7 and the claims of §2.5."""
     tables = [(item, account) for item in ("table1", "table7") for account in account_cells(item)]
     return (*tables, *(("statements", account) for account in claim_cells()))
 
@@ -179,7 +179,7 @@ def accounts_document(accounts: Sequence[tuple[str, Account]]) -> Document:
 
 
 def claim_cells() -> tuple[Account, ...]:
-    """400 times fewer bits, 8 times less peak bandwidth, 3 against 5 copies, and the 100B example of 2.5."""
+    """400 times fewer bits, 8 times less peak bandwidth, 3 against 5 copies, and the 100B example of §2.5."""
     places = by_place(load("statements"))
     one, hundred = TABLE4.networks[0], TABLE4.networks[2]
     dp, ours = _cycle_bits(one, method("data-parallel")), _cycle_bits(one, method("streaming-fp4"))

@@ -32,8 +32,8 @@ SIZES = tuple(LADDER)
 TOKENS_PER_PARAMETER = 20
 C4_BATCH = 256  # sequences of 1,024: 2^18 tokens
 DOLMA_BATCH = 512  # sequences of 2,048: 2^20 tokens, which the hours of Table 1 imply
-ABLATED = "500M"  # the size of 3.3
-ABLATED_EVERY = 30  # H of 3.3, which doesn't say: its losses 2.67 are Table 5's for H = 30, not the 2.69 for H = 100
+ABLATED = "500M"  # the size of §3.3
+ABLATED_EVERY = 30  # H of §3.3, which doesn't say: its losses 2.67 are Table 5's for H = 30, not the 2.69 for H = 100
 OUTER = OuterConfig(optimizer="nesterov", learning_rate=0.4, momentum=0.9)
 DP = "Data-Parallel"
 DILOCO, STREAMING = "DiLoCo", "Streaming DiLoCo"
@@ -62,7 +62,7 @@ def data_parallel(size: str) -> RunConfig:
 
 
 def dolma(tokens_per_parameter: int, sync: SyncConfig | None, replicas: int = 2) -> RunConfig:
-    """Overtraining at 1B (3.2.2); more than two replicas keep their local batch, so that steps get fewer."""
+    """Overtraining at 1B (§3.2.2); more than two replicas keep their local batch, so that steps get fewer."""
     batch = DOLMA_BATCH * max(replicas, 2) // 2
     return _run("dolma", model("1B", seq_len=2_048), tokens_per_parameter, batch, sync, replicas, validation=1_024)
 

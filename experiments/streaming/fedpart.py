@@ -1,4 +1,4 @@
-"""FedPart's frozen layers beside Streaming DiLoCo (3.3.1).
+"""FedPart's frozen layers beside Streaming DiLoCo (§3.3.1).
 
 With 18 layers and 3 a fragment, 15 are frozen at any time although they are computed. The paper: 3.2145 frozen
 against 2.6749, a fifth more.

@@ -1,4 +1,4 @@
-"""Figure 1: replicas that train alone and synchronise one fragment at a time (2.2).
+"""Figure 1: replicas that train alone and synchronise one fragment at a time (§2.2).
 
 Four replicas and three fragments, as in the paper's figure; drawn from the trainer's schedule. No overlap: the figure
 shows the partial updates alone.

@@ -1,4 +1,4 @@
-"""Figure 10: a second worker that receives later: τ₁ = 1 and τ₂ from 1 to 20, α = 0.5 (3.3.2).
+"""Figure 10: a second worker that receives later: τ₁ = 1 and τ₂ from 1 to 20, α = 0.5 (§3.3.2).
 
 The outer parameters are updated once, when the first worker receives; the second mixes that copy in at its own τ₂.
 The paper: robust below τ₂ = 5.

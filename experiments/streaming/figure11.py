@@ -1,4 +1,4 @@
-"""Figure 11: compressing the outer gradients, by precision or by dropping values (3.3.3).
+"""Figure 11: compressing the outer gradients, by precision or by dropping values (§3.3.3).
 
 Lower precision from float32 to four bits costs nothing in the paper; dropping does, most of all at random. TIES
 pruning "also underperformed". Values that are kept are sent in float32, so that dropping alone is compared.

@@ -1,4 +1,4 @@
-"""Figure 2: sequential and strided fragments (2.2): which layers a synchronisation takes.
+"""Figure 2: sequential and strided fragments (§2.2): which layers a synchronisation takes.
 
 Drawn from the code that cuts the trainer's model, with the layers of Figure 1.
 

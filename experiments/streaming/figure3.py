@@ -1,4 +1,4 @@
-"""Figure 3: what one worker and its link do under four methods (3.1).
+"""Figure 3: what one worker and its link do under four methods (§3.1).
 
 Two layers; DiLoCo and Streaming with H = 2, fragments of one layer, τ = 1 where communication is
 overlapped, as the paper says. How long a reduction lasts is ours: two compute nodes.

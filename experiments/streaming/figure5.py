@@ -1,4 +1,4 @@
-"""Figure 5: loss and HellaSwag over FLOPs, from 35M to 4B parameters on C4 (3.2.1). The runs of Table 5.
+"""Figure 5: loss and HellaSwag over FLOPs, from 35M to 4B parameters on C4 (§3.2.1). The runs of Table 5.
 
 The paper: data-parallel, DiLoCo and Streaming with H = 30 perform alike; Streaming with H = 100 is slightly behind,
 with the steeper slope.

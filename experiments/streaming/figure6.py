@@ -1,4 +1,4 @@
-"""Figure 6: layers in a fragment, strided and sequential (3.3.1).
+"""Figure 6: layers in a fragment, strided and sequential (§3.3.1).
 
 The paper's text names 3 layers as its choice, and finds strided slightly better there; the loss is in its Figure 6a,
 the reduction of the peak bandwidth (Figure 6b) is an account. A miniature has a third of the paper's layers, so that

@@ -1,4 +1,4 @@
-"""Figure 7: sequential against strided fragments for a 100B model (3.3.1).
+"""Figure 7: sequential against strided fragments for a 100B model (§3.3.1).
 
 The paper's claim: striding slightly improves compute utilisation, because the first layers of the next step
 never wait for neighbours sent together. Drawn without and with overlap; the paper doesn't say which it

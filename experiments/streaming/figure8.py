@@ -1,4 +1,4 @@
-"""Figure 8: overlapping for τ inner steps, discarding (α = 0) or mixing (α = 0.5) what was done meanwhile (3.3.2).
+"""Figure 8: overlapping for τ inner steps, discarding (α = 0) or mixing (α = 0.5) what was done meanwhile (§3.3.2).
 
 The text gives the range 1 to 20 and "negligible up to 10 (< 0.2 %)".
 

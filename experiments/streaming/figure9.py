@@ -1,4 +1,4 @@
-"""Figure 9: compute utilisation of a 100B model as the overlap τ grows (3.3.2).
+"""Figure 9: compute utilisation of a 100B model as the overlap τ grows (§3.3.2).
 
 The paper's claim: little is gained beyond τ = 5. Its axes aren't given in the text; here τ runs over the
 values of Figure 8's range, one curve each, 16 bits.

@@ -1,4 +1,4 @@
-"""Table 1: data-parallel beside Streaming DiLoCo when overtraining on Dolma (3.2.2).
+"""Table 1: data-parallel beside Streaming DiLoCo when overtraining on Dolma (§3.2.2).
 
 The rows of Table 7 with M = 2, and with the hours of both at an infinite and at a 1 Gbit/s link. The paper: the
 same quality, 400 times fewer bits, an eighth of the peak bandwidth.

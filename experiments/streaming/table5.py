@@ -1,4 +1,4 @@
-"""Table 5 and Figure 5: scaling from 35M to 4B parameters on C4 (3.2.1).
+"""Table 5 and Figure 5: scaling from 35M to 4B parameters on C4 (§3.2.1).
 
 Four methods at seven sizes, 20 tokens a parameter, M = 2. The paper finds data-parallel, DiLoCo H=30 and
 Streaming H=30 within 0.02 of each other, and Streaming H=100 slightly behind but closing with size.

@@ -1,4 +1,4 @@
-"""Tables 1 and 7: overtraining a 1B model on Dolma with 25B, 100B and 250B tokens (3.2.2).
+"""Tables 1 and 7: overtraining a 1B model on Dolma with 25B, 100B and 250B tokens (§3.2.2).
 
 Data-parallel and Streaming DiLoCo (H = 100, overlapped FP4) with M = 2 and M = 4, at 20, 80 and 200 tokens a
 parameter. The paper finds M = 2 as good as data-parallel or slightly better, M = 4 slightly worse; bytes and hours

@@ -1,6 +1,6 @@
 """Learning rates, found on the same grid for every method, at the smallest size.
 
-The paper tunes the outer learning rate "at small scale" to 0.4 (3.2) and gives no inner learning rate
+The paper tunes the outer learning rate "at small scale" to 0.4 (§3.2) and gives no inner learning rate
 for any size. First the peak inner rate of each method with the paper's outer settings, then the outer
 learning rate and momentum of the methods that have them, each at its best inner rate. The choices that
 the mini scale makes from the collected results stand in `repro.spec.scales`, and a test compares them.
@@ -47,7 +47,7 @@ def outer_rows(row: Row) -> list[Row]:
 EXPERIMENT = Experiment(
     name="tuning",
     title="Learning rates at the smallest size",
-    place="3.2",
+    place="§3.2",
     rows=tuple(
         new for make in (inner_rows, outer_rows) for row in rows(SIZE) if row.labels[1] in METHODS for new in make(row)
     ),

@@ -139,7 +139,7 @@ def _add_extend(commands: "argparse._SubParsersAction") -> None:
 def _add_simulate(commands: "argparse._SubParsersAction") -> None:
     from repro.commands import simulate
 
-    text = "compute utilisation of a method on a link (3.1)"
+    text = "compute utilisation of a method on a link (§3.1)"
     _add(commands, "simulate", simulate.main, text, simulate.add_arguments)
 
 

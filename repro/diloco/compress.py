@@ -1,4 +1,4 @@
-"""What is sent of an outer gradient (2.4): float32 rows into bytes and back, each row on its own.
+"""What is sent of an outer gradient (§2.4): float32 rows into bytes and back, each row on its own.
 
 `repro.spec.payload` states the layout of an encoded row and its size. All arithmetic is on the bits of the
 float32 values, so a code never depends on how a machine treats denormals, on sums' order or on the compiler.

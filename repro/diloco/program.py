@@ -91,7 +91,7 @@ def _inner_step(model: ModelConfig, config: InnerConfig, resources: Resources, m
 
 
 def on_device(tree: Tree) -> Tree:
-    """From pinned host memory, where it lies there, to the device: only what a program names (2.5)."""
+    """From pinned host memory, where it lies there, to the device: only what a program names (§2.5)."""
     return jax.tree.map(lambda x: jax.device_put(x, jax.memory.Space.Device), tree)
 
 
@@ -183,7 +183,7 @@ def _outer(action: Action, own: Any, given: Any) -> Any:
 def _apply(
     config: RunConfig, mesh: Mesh, action: Action, outer: Any, momentum: Any, inbox: jax.Array, taken: jax.Array
 ) -> dict[str, Any]:
-    """OuterOpt on the replicas' mean outer gradient (lines 19-20), accumulated in float32 (2.4).
+    """OuterOpt on the replicas' mean outer gradient (lines 19-20), accumulated in float32 (§2.4).
 
     A gradient that isn't finite is not applied, and says so: every replica decodes the same bytes, so
     all of them agree.

@@ -15,7 +15,7 @@ from repro.spec.fragments import cut
 from repro.spec.shapes import fragment_shapes, parameter_count
 
 GIB = 2**30
-MODEL_FLOPS_UTILISATION = 0.4  # of the chip's peak (3.1 of the paper)
+MODEL_FLOPS_UTILISATION = 0.4  # of the chip's peak (§3.1 of the paper)
 DAYS = 3  # longest that a run may last, if a slice that divides its batch can do it
 DATA_PARALLEL_SLICES = 2  # as many as the paper's M, so that its gradients cross the same link
 FILL = 0.94  # of the memory that the compiler may give out, by the estimate (how far it is off: docs/compile.md)
@@ -215,7 +215,7 @@ def _gradient_bytes(resources: Resources) -> int:
 
 
 def _outer_bytes(config: RunConfig, resources: Resources) -> int:
-    """Outer parameters and momentum (2.5), and a fragment's decoded outer gradients of all replicas."""
+    """Outer parameters and momentum (§2.5), and a fragment's decoded outer gradients of all replicas."""
     if config.sync is None:
         return 0
     values = _fragment_values(config)

@@ -1,4 +1,4 @@
-"""Bytes, hours and memory: the accounts of Tables 1 and 7 and of 2.5, as printed and in true units.
+"""Bytes, hours and memory: the accounts of Tables 1 and 7 and of §2.5, as printed and in true units.
 
 Sizes of one send come from `repro.spec.payload`, which is also what the trainer sends; nothing is counted twice.
 No JAX.
@@ -18,15 +18,15 @@ from repro.spec.shapes import fragment_shapes, parameter_count
 GIBI, TEBI = 2**30, 2**40
 TABLE_BATCH_TOKENS = 2**20  # what 0.67 hours at 0.1 s a step imply for Table 1 (24,290 steps)
 VALUE_BYTES = 4  # parameters and both optimisers are float32
-INNER_COPIES = 3  # parameters, first and second moment of Adam (2.5)
-OUTER_COPIES = 2  # outer parameters, outer momentum (2.5)
+INNER_COPIES = 3  # parameters, first and second moment of Adam (§2.5)
+OUTER_COPIES = 2  # outer parameters, outer momentum (§2.5)
 
 Collective = Literal["none", "ring", "all-gather"]
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of one replica's training state without activations and gradients (2.5)."""
+    """Bytes of one replica's training state without activations and gradients (§2.5)."""
 
     data_parallel: int
     diloco: int
@@ -44,7 +44,7 @@ class Memory:
 
 
 def memory(params: int, fragment_params: int) -> Memory:
-    """Memory of a model of `params` values whose largest fragment has `fragment_params` (2.5)."""
+    """Memory of a model of `params` values whose largest fragment has `fragment_params` (§2.5)."""
     if not 0 < fragment_params <= params:
         raise UserError(f"a fragment of {fragment_params} values in a model of {params}: give 1 to {params}.")
     plain = INNER_COPIES * VALUE_BYTES * params

@@ -1,4 +1,4 @@
-"""The compute-utilisation simulator of 3.1: exact times of a per-layer DAG beside one serial link.
+"""The compute-utilisation simulator of §3.1: exact times of a per-layer DAG beside one serial link.
 
 A step of L layers that lasts T seconds is 3L - 1 compute nodes of T / 3L each: forward 1..L, then for l =
 L..1 the backward for activations (left out for layer 1) and the backward for parameters. A layer that is
@@ -140,7 +140,7 @@ class Node:
 
 
 def compute_seconds(layers: int, step_time_s: float) -> float:
-    """Compute of one step: (3L - 1) nodes of T / 3L, hence T (1 - 1 / 3L) (3.1: 4L - 1 nodes, L of them
+    """Compute of one step: (3L - 1) nodes of T / 3L, hence T (1 - 1 / 3L) (§3.1: 4L - 1 nodes, L of them
     reductions).
     """
     return step_time_s * (3 * layers - 1) / (3 * layers)
@@ -166,7 +166,7 @@ def cycle_time(cycle: Cycle, step_times_s: tuple[float, ...], link: Link) -> Tim
 
 
 def utilisation(cycle: Cycle, step_times_s: tuple[float, ...], link: Link) -> Times:
-    """Compute utilisation of 3.1: compute time / time of one steady-state cycle, the mean over workers if
+    """Compute utilisation of §3.1: compute time / time of one steady-state cycle, the mean over workers if
     they differ.
     """
     seconds = cycle_time(cycle, step_times_s, link)

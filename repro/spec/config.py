@@ -99,7 +99,7 @@ class InnerConfig:
 
 @dataclass(frozen=True)
 class OuterConfig:
-    """OuterOpt: SGD, with Nesterov momentum in the paper (3.2: learning rate 0.4)."""
+    """OuterOpt: SGD, with Nesterov momentum in the paper (§3.2: learning rate 0.4)."""
 
     optimizer: Annotated[str, one_of("nesterov", "sgd")]
     learning_rate: Weight
@@ -132,7 +132,7 @@ class FragmentConfig:
 
 @dataclass(frozen=True)
 class CodecConfig:
-    """What is sent of an outer gradient (2.4); it is always accumulated in float32."""
+    """What is sent of an outer gradient (§2.4); it is always accumulated in float32."""
 
     format: Annotated[str, one_of(*FORMATS)]
     scale: Annotated[str, text("row|tensor|block:[1-9][0-9]{0,8}", "row, tensor or block:N with N >= 1")] = "row"
@@ -158,7 +158,7 @@ class SyncConfig:
     fragments: FragmentConfig
     codec: CodecConfig
     outer: OuterConfig
-    # a fragment is due when t + sign * t_p = 0 mod H: -1 Algorithm 2, +1 the text of 2.2
+    # a fragment is due when t + sign * t_p = 0 mod H: -1 Algorithm 2, +1 the text of §2.2
     offset_sign: Annotated[int, whole(-1, 1)] = -1
     # trained: no fragment before it has trained H steps; due: from its first due step
     first_sync: Annotated[str, one_of("trained", "due")] = "trained"

@@ -1,4 +1,4 @@
-"""Cutting the model into fragments (2.2, Figure 2).
+"""Cutting the model into fragments (§2.2, Figure 2).
 
 A fragment holds at most `layers` consecutive (sequential) or interleaved (strided: p, p+P, p+2P, ...)
 layers. With a remainder there are P = ceil(L / layers) layer fragments, none larger than asked. The

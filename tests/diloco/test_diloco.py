@@ -100,7 +100,7 @@ def test_many_drawn_runs_follow_the_oracle(data: st.DataObject) -> None:
 
 
 def test_the_other_sign_of_the_offsets_is_a_config_away() -> None:
-    # The text of 2.2 has t + t_p: offsets 0, 1, 2 of H = 4 become 0, 3, 2.
+    # The text of §2.2 has t + t_p: offsets 0, 1, 2 of H = 4 become 0, 3, 2.
     sync = replace(tiny.synced(every=4, delays=(1,)), offset_sign=1)
     config = tiny.run_config(sync)
     rig.assert_follows(rig.drive(config), rig.expected(config, offsets=[0, 3, 2]), ATOL)

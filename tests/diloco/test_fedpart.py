@@ -1,4 +1,4 @@
-"""FedPart's frozen fragments (3.3.1): what isn't due at the next sync takes no update, no decay, no moments."""
+"""FedPart's frozen fragments (§3.3.1): what isn't due at the next sync takes no update, no decay, no moments."""
 
 from dataclasses import replace
 

@@ -133,7 +133,7 @@ def test_adamw_first_step_by_hand():
     [(100, 2, [100, 150]), (30, 3, [30, 40, 50]), (5, 2, [5, 7]), (2, 5, [2, 2, 2, 3, 3]), (1, 3, [1, 1, 1])],
 )
 def test_first_syncs(every: int, count: int, first_syncs: list[int]):
-    # (100, 2) is the paper's example in 2.2: 100, 200, … and 150, 250, …
+    # (100, 2) is the paper's example in §2.2: 100, 200, … and 150, 250, …
     offsets = oracle.spread_offsets(every, count)
     for offset, expected in zip(offsets, first_syncs, strict=True):
         due = [t for t in range(1, 4 * every) if oracle.is_due(t, every, offset)]

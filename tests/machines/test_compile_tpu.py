@@ -103,7 +103,7 @@ def test_a_step_without_an_event_has_no_traffic_between_slices() -> None:
 
 @needs_libtpu
 def test_the_outer_state_rests_on_the_host() -> None:
-    """2.5: what a program doesn't name isn't on the chip; what it names is there once, in place of twice."""
+    """§2.5: what a program doesn't name isn't on the chip; what it names is there once, in place of twice."""
     quiet, device = compiled(1, ()).memory, compiled(1, (SENT,)).memory
     host = compiled(1, (SENT,), host=True).memory
     values = sum(int(np.prod(s)) for n, s in fragment_shapes(MODEL, *LAYER).items() if not n.endswith("_norm")) // 4

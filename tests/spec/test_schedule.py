@@ -40,7 +40,7 @@ def due_steps(every: int, count: int, fragment: int, steps: int) -> list[int]:
 
 
 def test_the_example_of_the_paper() -> None:
-    # 2.2: H = 100, two fragments: 100, 200, … and 150, 250, …
+    # §2.2: H = 100, two fragments: 100, 200, … and 150, 250, …
     sync = tiny.synced(every=100, delays=(1,))
     assert list(sync_steps(sync, 2, 0, 300)) == [100, 200, 300]
     assert list(sync_steps(sync, 2, 1, 300)) == [150, 250]
