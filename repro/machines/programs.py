@@ -109,7 +109,7 @@ def static_inputs(layout: Layout, actions: tuple[Action, ...]) -> tuple[Any, ...
     config = layout.config
     sync = config.sync
     outer = (sync.codec, sync.outer.optimizer) if sync and actions else None
-    model = replace(config.model, size="", z_loss=0.0)
+    model = replace(config.model, size="any", z_loss=0.0)
     return model, config.replicas, config.batch, bool(sync and sync.frozen), outer, actions, layout.resources
 
 

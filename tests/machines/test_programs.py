@@ -170,7 +170,7 @@ def test_the_rule_is_shown_without_compiling(capsys: pytest.CaptureFixture[str])
     [
         (["table5", "--slices", "2"], "go with a --topology"),
         (["table5", "--topology", "v9:4x4"], "v5e:4x4"),
-        (["table5", "--topology", "v5e:4x4", "--slices", "0"], "at least one"),
+        (["table5", "--topology", "v5e:4x4", "--slices", "0"], "--slices: give a whole number from 1"),
         (["table5", "--topology", "v5e:4x4", "--microbatches", "3"], "microbatches=3"),
         (["table5", "--run", "9b"], "begins with '9b'"),
         (["table4"], "table4 has nothing to train"),
