@@ -16,8 +16,8 @@ def names() -> tuple[str, ...]:
 def trained(name: str) -> tuple[Experiment, ...]:
     """The experiment of that name, or for `all` each that has something to train; UserError for what has nothing."""
     if name == "all":
-        found = (e for e in map(load, names()) if isinstance(e, Experiment) and not e.derived)
-        return tuple(sorted(found, key=lambda experiment: _order(experiment.name)))
+        every = (e for e in map(load, names()) if isinstance(e, Experiment) and not e.derived)
+        return tuple(sorted(every, key=lambda experiment: _order(experiment.name)))
     experiment = load(name)
     if not isinstance(experiment, Experiment) or experiment.derived:
         raise UserError(f"{name} has nothing to train: `make {name}` or `build` shows it.")

@@ -62,17 +62,17 @@ def peak_factor() -> Finding:
 
 def smaller_fragments() -> Finding:
     """The largest send of layers grows with the fragment, at the ablations' size."""
-    shape, found, embedding = model(ABLATED), [], 0
+    shape, shares, embedding = model(ABLATED), [], 0
     for layers in FRAGMENT_SIZES:
         sync = vary(streaming(100), fragments=FragmentConfig("strided", layers, "own"))
         pieces = zip(cut(sync.fragments, shape.layers), send_bytes(shape, sync), strict=True)
         sizes = {piece.embed: size for piece, size in pieces}
         embedding = sizes[True]
-        found.append((f"{layers} layer{'s' if layers > 1 else ''}", sizes[False] / 1e6))
+        shares.append((f"{layers} layer{'s' if layers > 1 else ''}", sizes[False] / 1e6))
     return computed(
-        all(a < b for (_, a), (_, b) in pairwise(found)),
+        all(a < b for (_, a), (_, b) in pairwise(shares)),
         "above",
-        found,
+        shares,
         "0",
         "stated in the text",
         f"Largest send of layers in MB with E3M0; the embedding's own fragment sends {embedding / 1e6:.1f} MB.",
@@ -115,7 +115,7 @@ def pcie() -> Finding:
 
 
 def transfer_negligible() -> Finding:
-    """The same transfer beside the compute of the steps between two fragments at 100B."""
+    """The transfer of a fragment beside the compute of the steps between two fragments at 100B."""
     hundred = NETWORKS[2]
     added = memory(int(hundred.params), round(hundred.params * LAYERS / hundred.layers)).added_in_hbm
     period = paper_period(-(-hundred.layers // LAYERS))
@@ -175,9 +175,9 @@ def always_h_steps() -> Finding:
 
 def more_often() -> Finding:
     """Steps with a sync in a period of H: Streaming's against DiLoCo's one."""
-    found = [(n.name, len({t % 100 for t in offsets(100, _fragments(n))})) for n in NETWORKS]
-    holds = all(count > 1 for _, count in found)
-    return computed(holds, "below", found, "0", "stated in the text", "Syncs in 100 steps, where DiLoCo has one.")
+    per_round = [(n.name, len({t % 100 for t in offsets(100, _fragments(n))})) for n in NETWORKS]
+    holds = all(count > 1 for _, count in per_round)
+    return computed(holds, "below", per_round, "0", "stated in the text", "Syncs in 100 steps, where DiLoCo has one.")
 
 
 def fragment_counts() -> Finding:
@@ -192,7 +192,7 @@ def fragment_periods() -> Finding:
 
 
 def frozen_layers() -> Finding:
-    """Of 18 layers all but one fragment's."""
+    """All but one fragment's of the 18 layers are frozen."""
     layers = LADDER[ABLATED][0]
     pieces = cut(FragmentConfig("strided", LAYERS, "own"), layers)
     frozen = [layers - len(p.layers) for p in pieces if p.layers]
@@ -207,22 +207,22 @@ def frozen_layers() -> Finding:
 
 def flops_c4() -> Finding:
     """6 N · 20 N at both ends of Figure 5."""
-    found = [(size, 6 * TOKENS_PER_PARAMETER * model(size).params_by_rule ** 2) for size in ("35M", "4B")]
-    cells = [cell("statements", f"Figure 5 | {size}", "Flops") for size, _ in found]
-    return _printed(found, cells, "6 N · 20 N, N = 12 d² L + V d.")
+    flops = [(size, 6 * TOKENS_PER_PARAMETER * model(size).params_by_rule ** 2) for size in ("35M", "4B")]
+    cells = [cell("statements", f"Figure 5 | {size}", "Flops") for size, _ in flops]
+    return _printed(flops, cells, "6 N · 20 N, N = 12 d² L + V d.")
 
 
 def flops_dolma() -> Finding:
     """6 N · tokens at the three budgets of overtraining."""
     params = model("1B").params_by_rule
-    found = [(b, 6 * params * 1e9 * float(b.removesuffix("B"))) for b in BUDGETS]
-    return _printed(found, [cell("statements", f"overtraining | {b}", "Flops") for b in BUDGETS], "6 N · tokens at 1B.")
+    flops = [(b, 6 * params * 1e9 * float(b.removesuffix("B"))) for b in BUDGETS]
+    return _printed(flops, [cell("statements", f"overtraining | {b}", "Flops") for b in BUDGETS], "6 N · tokens at 1B.")
 
 
 def hours() -> Finding:
     """All hours of Table 1."""
-    found = [a for a in account_cells("table1") if a.column.startswith("Hours")]
-    return _all_cells(found, "Hours")
+    accounts = [a for a in account_cells("table1") if a.column.startswith("Hours")]
+    return _all_cells(accounts, "Hours")
 
 
 def terabytes() -> Finding:
@@ -250,13 +250,12 @@ def _account(row: str, column: str, note: str) -> Finding:
 
 def _joined(places: Iterable[tuple[str, str]], note: str) -> Finding:
     """Several counted cells; the first that misses gives the verdict."""
-    found = [_claims()[place] for place in places]
-    worst = next((a.verdict for a in found if a.verdict != REPRODUCED), REPRODUCED)
-    return Finding(worst, tuple(Number(a.column, a.ours) for a in found), "as printed", "rounding", (), note)
+    accounts = [_claims()[place] for place in places]
+    worst = next((a.verdict for a in accounts if a.verdict != REPRODUCED), REPRODUCED)
+    return Finding(worst, tuple(Number(a.column, a.ours) for a in accounts), "as printed", "rounding", (), note)
 
 
-def _all_cells(found: Iterable[Account], what: str) -> Finding:
-    accounts = list(found)
+def _all_cells(accounts: Sequence[Account], what: str) -> Finding:
     off = [a for a in accounts if a.verdict != REPRODUCED]
     said = f"{what}: {len(accounts) - len(off)} of {len(accounts)} print as published"
     said += (
@@ -269,16 +268,16 @@ def _all_cells(found: Iterable[Account], what: str) -> Finding:
     return Finding(DEVIATES[side] if off else REPRODUCED, numbers, "as printed", "rounding", (), f"{said}.")
 
 
-def _printed(found: Sequence[tuple[str, float]], cells: Sequence[Published], note: str) -> Finding:
+def _printed(numbers: Sequence[tuple[str, float]], cells: Sequence[Published], note: str) -> Finding:
     intervals = [interval(printed) for printed in cells]
-    holds = all(low <= number <= high for (_, number), (low, high) in zip(found, intervals, strict=True))
-    return computed(holds, "above", found, "as printed", "rounding", note)
+    holds = all(low <= number <= high for (_, number), (low, high) in zip(numbers, intervals, strict=True))
+    return computed(holds, "above", numbers, "as printed", "rounding", note)
 
 
 def _exact(column: str, row: str, count: Callable[[Network], int], note: str) -> Finding:
-    found = [(n.name, count(n)) for n in NETWORKS]
-    holds = all(number == value("statements", f"{row} | {name}", column) for name, number in found)
-    return computed(holds, "above", found, "0", "stated in the text", note)
+    counts = [(n.name, count(n)) for n in NETWORKS]
+    holds = all(number == value("statements", f"{row} | {name}", column) for name, number in counts)
+    return computed(holds, "above", counts, "0", "stated in the text", note)
 
 
 def _fragments(network: Network) -> int:

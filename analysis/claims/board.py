@@ -54,8 +54,8 @@ def decide_all(evidence: Evidence) -> tuple[Decision, ...]:
 
 def counts(decisions: tuple[Decision, ...], *kinds: str) -> dict[str, int]:
     """How many findings of these kinds have each verdict, in the order of `VERDICTS`; none that has none."""
-    found = [d.findings[kind].verdict for d in decisions for kind in kinds if kind in d.findings]
-    return {verdict: found.count(verdict) for verdict in VERDICTS if verdict in found}
+    verdicts = [d.findings[kind].verdict for d in decisions for kind in kinds if kind in d.findings]
+    return {verdict: verdicts.count(verdict) for verdict in VERDICTS if verdict in verdicts}
 
 
 def document(decisions: tuple[Decision, ...], terminal: bool = False) -> Document:
@@ -104,8 +104,8 @@ def csv_text(decisions: tuple[Decision, ...]) -> str:
         by = " ".join((s.by, *s.experiments))
         for kind, f in d.findings.items():
             numbers = "; ".join(n.text for n in f.ours)
-            told = (kind, f.verdict, numbers, f.tolerance, f.origin, " ".join(f.runs), f.sentence)
-            out.writerow((s.id, s.text, s.place, by, s.allowed, *told))
+            decision = (kind, f.verdict, numbers, f.tolerance, f.origin, " ".join(f.runs), f.sentence)
+            out.writerow((s.id, s.text, s.place, by, s.allowed, *decision))
     return lines.getvalue()
 
 
@@ -124,8 +124,8 @@ def build_claims(seeds: int | None, root: Path, out: Path, *, own: bool = True) 
 
 def _counted(decisions: tuple[Decision, ...]) -> Grid:
     kinds = {"calculated": (CALCULATED,), "at paper scale": (PAPER,), "in miniature": (MINI,)}
-    found = [(name, verdict, n) for name, ks in kinds.items() for verdict, n in counts(decisions, *ks).items()]
-    rows = tuple((verdict, name, str(n)) for name, verdict, n in found)
+    tallies = [(name, verdict, n) for name, ks in kinds.items() for verdict, n in counts(decisions, *ks).items()]
+    rows = tuple((verdict, name, str(n)) for name, verdict, n in tallies)
     return Grid("Verdicts", ("Verdict", "Evidence", "Statements"), rows, left=2)
 
 
@@ -164,8 +164,8 @@ def _trained(decisions: tuple[Decision, ...]) -> Grid:
     rows = []
     for d in decisions:
         s, paper, mini = d.statement, d.findings[PAPER], d.findings[MINI]
-        shown = paper if paper.ours else mini
-        said = (paper.verdict, mini.verdict, _numbers(shown), _tolerance(shown), shown.sentence)
+        finding = paper if paper.ours else mini
+        said = (paper.verdict, mini.verdict, _numbers(finding), _tolerance(finding), finding.sentence)
         rows.append((s.text, s.place, " ".join(s.experiments), *said, " ".join((*paper.runs, *mini.runs))))
     return Grid("Trained: at paper scale and in miniature", head, tuple(rows), left=len(head))
 

@@ -57,7 +57,7 @@ class View:
 
     def rows(self, experiment: str) -> Mapping[str, tuple[Result, ...]]:
         """Every row of an experiment."""
-        return {row: found for (name, row), found in self._rows.items() if name == experiment}
+        return {row: results for (name, row), results in self._rows.items() if name == experiment}
 
     def losses(self, experiment: str, row: str) -> BySeed:
         """Validation loss by seed of the parameters that the row evaluates; finished runs only."""
@@ -69,11 +69,11 @@ class View:
 
     def named(self, experiment: str, size: str) -> str:
         """Our size that stands for one of the paper's."""
-        rows = (found for row, found in self.rows(experiment).items() if row.split(" | ")[0] == size)
+        rows = (results for row, results in self.rows(experiment).items() if row.split(" | ")[0] == size)
         return next(rows)[0].run.labels[0]
 
     def spread(self, *runs: PlannedRun) -> Spread | None:
-        """Of a difference between runs such as these, pooled over pairs of rows that share two seeds or more.
+        """The spread of a difference between runs such as these, over pairs of rows that share two seeds or more.
 
         Pairs at the same size (ours) of the same families of methods; of any families where there are none such; None
         without either.
@@ -85,20 +85,20 @@ class View:
 
     @cached_property
     def _rows(self) -> dict[tuple[str, str], tuple[Result, ...]]:
-        found: dict[tuple[str, str], tuple[Result, ...]] = {}
+        rows: dict[tuple[str, str], tuple[Result, ...]] = {}
         for experiment, results in self.results.items():
             for result in sorted(results, key=lambda r: r.run.config.seed):
                 key = experiment, result.run.paper_row
-                found[key] = (*found.get(key, ()), result)
-        return found
+                rows[key] = (*rows.get(key, ()), result)
+        return rows
 
     @cached_property
     def _spreads(self) -> dict[tuple[str, Families], Spread]:
-        found: dict[tuple[str, Families], list[tuple[str, tuple[float, ...]]]] = {}
+        pairs: dict[tuple[str, Families], list[tuple[str, tuple[float, ...]]]] = {}
         for size, families, experiment, differences in self._paired():
             for key in ((size, families), (size, ANY)):
-                found.setdefault(key, []).append((experiment, differences))
-        return {key: spread for key, paired in found.items() if (spread := _pooled(paired)) is not None}
+                pairs.setdefault(key, []).append((experiment, differences))
+        return {key: spread for key, paired in pairs.items() if (spread := _pooled(paired)) is not None}
 
     def _paired(self) -> Iterator[tuple[str, Families, str, tuple[float, ...]]]:
         """(size, families, experiment, paired differences) of every two rows of one size, each with runs of its own.
@@ -109,9 +109,9 @@ class View:
             if experiment == UNLIKE:
                 continue
             rows = [
-                (found[0].run, self.losses(experiment, row))
-                for row, found in self.rows(experiment).items()
-                if not any(result.diverged for result in found)
+                (by_seed[0].run, self.losses(experiment, row))
+                for row, by_seed in self.rows(experiment).items()
+                if not any(result.diverged for result in by_seed)
             ]
             for (one, losses), (other, others) in itertools.combinations(rows, 2):
                 size = one.config.model.size
@@ -142,13 +142,14 @@ def experiments() -> tuple[str, ...]:
 
 def _collected(scale: str, seeds: int | None, root: Path, own: bool) -> dict[str, tuple[Result, ...]]:
     seeds = seeds_there(scale, root, own) if seeds is None else seeds
-    found: dict[str, tuple[Result, ...]] = {}
+    collected: dict[str, tuple[Result, ...]] = {}
     for experiment in map(load, experiments()):
-        found[experiment.name] = collect(expand(experiment, scale, seeds), root, syncs=experiment.syncs)
+        collected[experiment.name] = collect(expand(experiment, scale, seeds), root, syncs=experiment.syncs)
     if own:
-        return found
-    every = iter(filled(itertools.chain(*found.values()), archive_path(scale)))  # all at once: the file is read once
-    return {name: tuple(itertools.islice(every, len(results))) for name, results in found.items()}
+        return collected
+    # All at once: the file is read once.
+    every = iter(filled(itertools.chain(*collected.values()), archive_path(scale)))
+    return {name: tuple(itertools.islice(every, len(results))) for name, results in collected.items()}
 
 
 def _families(*runs: PlannedRun) -> Families:

@@ -151,14 +151,14 @@ def _values(
     view: View, experiment: str, rows: Sequence[str], combine: Callable[..., float]
 ) -> tuple[tuple[float, ...], Spread | None, tuple[Result, ...]]:
     """One value for each seed that all rows have, the spread known from elsewhere if it is needed, the results."""
-    found = [view.row(experiment, row) for row in rows]
-    if not all(found):
+    by_row = [view.row(experiment, row) for row in rows]
+    if not all(by_row):
         return (), None, ()
     losses: list[BySeed] = [view.losses(experiment, row) for row in rows]
     seeds = sorted(set.intersection(*(set(by_seed) for by_seed in losses)))
     values = tuple(combine(*(by_seed[seed] for by_seed in losses)) for seed in seeds)
-    known = view.spread(*(results[0].run for results in found)) if len(values) == 1 else None
-    return values, known, tuple(result for row in found for result in row)
+    known = view.spread(*(results[0].run for results in by_row)) if len(values) == 1 else None
+    return values, known, tuple(result for row in by_row for result in row)
 
 
 def _remarks(view: View, experiment: str, parts: Sequence[Part], agreement: Agreement) -> Iterator[str]:

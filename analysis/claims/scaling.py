@@ -104,7 +104,7 @@ def outer_rate(view: View) -> Finding:
 
 def _tuned(view: View, method: str) -> dict[str, float]:
     """Rows of the tuning at one inner learning rate, with their outer one; {} where there are none."""
-    rows = {r: found[0].run.config for r, found in view.rows("tuning").items() if f" | {method} | " in r}
+    rows = {r: results[0].run.config for r, results in view.rows("tuning").items() if f" | {method} | " in r}
     outer = [config.inner.learning_rate for row, config in rows.items() if " | outer " in row]
     return {
         row: config.sync.outer.learning_rate

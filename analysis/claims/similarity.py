@@ -66,13 +66,12 @@ def _course(view: View, name: str, embedding: bool, sign: int) -> Finding:
 
     measure = f"Mean cosine, {where}, from {low:.0%} to {high:.0%} of the steps"
     if view.scale == "paper" or not sign:
-        found = _each_size(
+        return _each_size(
             view,
             lambda r: None if (m := cosine(r)) is None else m - stated,
             lambda values: judge_parity(values, HALF_DIGIT),
             Judge("above", f"{HALF_DIGIT}", "rounding", f"{measure}, less {stated:g}."),
         )
-        return found
     side: Side = "below" if sign > 0 else "above"
     sentence = f"{measure}{'' if sign > 0 else ', negated'}: a miniature decides its sign alone."
     return _each_size(
@@ -88,9 +87,9 @@ def _each_size(
 ) -> Finding:
     parts = []
     for size in view.sizes(EXPERIMENT):
-        found = _by_seed(view, size, measure)
+        by_seed = _by_seed(view, size, measure)
         parts.append(
-            Part(view.named(EXPERIMENT, size), decide([found[seed] for seed in sorted(found)]), _runs(view, size))
+            Part(view.named(EXPERIMENT, size), decide([by_seed[seed] for seed in sorted(by_seed)]), _runs(view, size))
         )
     return judge(view, EXPERIMENT, parts, _logged(view))
 
@@ -104,7 +103,7 @@ def _whole(result: Result) -> float | None:
 
 
 def _runs(view: View, size: str) -> tuple[Result, ...]:
-    return tuple(r for row, found in view.rows(EXPERIMENT).items() if row.startswith(f"{size} | ") for r in found)
+    return tuple(r for row, results in view.rows(EXPERIMENT).items() if row.startswith(f"{size} | ") for r in results)
 
 
 def _logged(view: View) -> str:

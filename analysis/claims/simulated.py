@@ -68,23 +68,23 @@ def table4() -> Finding:
 
 def figure4_ours() -> Finding:
     """The bandwidth of 95 % with overlapped FP4 lies between the two printed ones at all three sizes."""
-    found = [(n.name, crossings(n, FP4)[0.95]) for n in NETWORKS]
+    needed = [(n.name, crossings(n, FP4)[0.95]) for n in NETWORKS]
     low, high = (value("statements", "our method | Figure 4", f"{which} Gbit/s") for which in ("Least", "Most"))
-    off = "below" if min(g for _, g in found) < low else "above"
-    holds = all(low <= g <= high for _, g in found)
-    return computed(holds, off, found, f"{low:g} to {high:g}", "stated in the text", "Gbit/s where 95 % is reached.")
+    off = "below" if min(g for _, g in needed) < low else "above"
+    holds = all(low <= g <= high for _, g in needed)
+    return computed(holds, off, needed, f"{low:g} to {high:g}", "stated in the text", "Gbit/s where 95 % is reached.")
 
 
 def figure4_dp() -> Finding:
     """The bandwidth of 95 % with data-parallel, against the three of the caption."""
-    found = [(n.name, crossings(n, DP)[0.95]) for n in NETWORKS]
+    needed = [(n.name, crossings(n, DP)[0.95]) for n in NETWORKS]
     stated = [value("statements", f"Data-Parallel | Figure 4 | {n.name}", "Gbit/s") for n in NETWORKS]
     at = [float(used(n, DP, g)) for n, g in zip(NETWORKS, stated, strict=True)]
     cells = ", ".join(cell("table4", f"{n.name} | Data-Parallel", "95%").text for n in NETWORKS)
     return computed(
-        all(g / s < BIN and s / g < BIN for (_, g), s in zip(found, stated, strict=True)),
+        all(g / s < BIN and s / g < BIN for (_, g), s in zip(needed, stated, strict=True)),
         "above",
-        found,
+        needed,
         f"a factor of {BIN:.3f}",
         "grid bin",
         f"Gbit/s where 95 % is reached; Table 4 prints {cells}. At the caption's bandwidths utilisation is "
@@ -128,12 +128,12 @@ def streaming_improves() -> Finding:
 def only_overlap_full() -> Finding:
     """Full utilisation at 1000 Gbit/s with overlap, and never without."""
     best = float(PAPER_GRID[-1])
-    found = [(f"{m.label}", max(float(used(n, m, best)) for n in NETWORKS)) for m in METHODS]
-    full = [name for name, u in found if u >= 1 - ROUNDING]
+    best_use = [(f"{m.label}", max(float(used(n, m, best)) for n in NETWORKS)) for m in METHODS]
+    full = [name for name, u in best_use if u >= 1 - ROUNDING]
     return computed(
         full == [OVERLAP.label, FP4.label],
         "above",
-        [(name, 100 * max(1 - u, 0.0) if u < 1 - ROUNDING else 0.0) for name, u in found],
+        [(name, 100 * max(1 - u, 0.0) if u < 1 - ROUNDING else 0.0) for name, u in best_use],
         "0",
         "stated in the text",
         f"Percent of the time lost at {best:g} Gbit/s; without overlap the last reduction is always waited for.",
@@ -142,12 +142,12 @@ def only_overlap_full() -> Finding:
 
 def falls_with_size() -> Finding:
     """With overlap the bandwidth of 95 % falls from size to size, with data-parallel it rises."""
-    found = {m.label: [crossings(n, m)[0.95] for n in NETWORKS] for m in (OVERLAP, FP4)}
+    needed = {m.label: [crossings(n, m)[0.95] for n in NETWORKS] for m in (OVERLAP, FP4)}
     rises = [crossings(n, FP4)[0.5] for n in NETWORKS]
     return computed(
-        all(a > b for line in found.values() for a, b in pairwise(line)),
+        all(a > b for line in needed.values() for a, b in pairwise(line)),
         "above",
-        [(f"{n.name}, {label}", g) for label, line in found.items() for n, g in zip(NETWORKS, line, strict=True)],
+        [(f"{n.name}, {label}", g) for label, line in needed.items() for n, g in zip(NETWORKS, line, strict=True)],
         "0",
         "stated in the text",
         f"Gbit/s where 95 % is reached. At 50 % it rises: {', '.join(f'{g:.3g}' for g in rises)} Gbit/s with FP4.",
@@ -201,9 +201,9 @@ def nodes() -> Finding:
 
 def larger_delay() -> Finding:
     """The bandwidth of 95 % at 100B for τ = 1, 2 and 5."""
-    found = [(m.label, crossings(HUNDRED, m)[0.95]) for m in FIGURE9.methods if m.delay in (1, 2, 5)]
-    holds = all(a > b for (_, a), (_, b) in pairwise(found))
-    return computed(holds, "above", found, "0", "stated in the text", "Gbit/s where 95 % is reached at 100B.")
+    needed = [(m.label, crossings(HUNDRED, m)[0.95]) for m in FIGURE9.methods if m.delay in (1, 2, 5)]
+    holds = all(a > b for (_, a), (_, b) in pairwise(needed))
+    return computed(holds, "above", needed, "0", "stated in the text", "Gbit/s where 95 % is reached at 100B.")
 
 
 def little_after_five() -> Finding:
@@ -259,11 +259,11 @@ def early_layers_apart() -> Finding:
 
 def roughly_every() -> Finding:
     """Steps after which a fragment is sent again."""
-    found = [(n.name, float(_period(n))) for n in NETWORKS]
+    steps_between = [(n.name, float(_period(n))) for n in NETWORKS]
     return computed(
-        all(abs(steps / EVERY - 1) <= 0.1 for _, steps in found),
+        all(abs(steps / EVERY - 1) <= 0.1 for _, steps in steps_between),
         "below",
-        found,
+        steps_between,
         "10 %",
         "our reading",
         "Steps between two sends of one fragment in the simulation behind Table 4; by the text's own periods they "
@@ -273,9 +273,9 @@ def roughly_every() -> Finding:
 
 def larger_h() -> Finding:
     """The bandwidth of 95 % of DiLoCo at 1B for H = 30, 100 and 500."""
-    found = [(f"H = {h}", crossings(NETWORKS[0], DILOCO, h)[0.95]) for h in (30, 100, 500)]
-    holds = all(a > b for (_, a), (_, b) in pairwise(found))
-    return computed(holds, "above", found, "0", "stated in the text", "Gbit/s where DiLoCo reaches 95 % at 1B.")
+    needed = [(f"H = {h}", crossings(NETWORKS[0], DILOCO, h)[0.95]) for h in (30, 100, 500)]
+    holds = all(a > b for (_, a), (_, b) in pairwise(needed))
+    return computed(holds, "above", needed, "0", "stated in the text", "Gbit/s where DiLoCo reaches 95 % at 1B.")
 
 
 def longer_steps() -> Finding:

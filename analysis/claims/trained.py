@@ -48,9 +48,9 @@ def grids(table: Table, *, terminal: bool = False, stated: bool = True) -> Seque
     """
     view = View(table.scale, {table.experiment.name: table.results}, lends=False)
     rows: list[tuple[str, ...]] = []
-    for name, words, found in judged(table.experiment, view, stated=stated):
-        first = (name, "", "", found.verdict) if terminal else (words, "", "", found.verdict, found.sentence)
-        rows += [first, *(_part(number, len(first)) for number in found.ours)]
+    for name, sentence, outcome in judged(table.experiment, view, stated=stated):
+        first = (name, "", "", outcome.verdict) if terminal else (sentence, "", "", outcome.verdict, outcome.sentence)
+        rows += [first, *(_part(number, len(first)) for number in outcome.ours)]
     if not any(result.loss is not None for result in table.results) or not rows:
         return ()
     head = ("Statement", "Where", "Ours", "Verdict")

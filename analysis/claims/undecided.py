@@ -51,11 +51,11 @@ def step_times() -> Finding:
 
 def chinchilla() -> Finding:
     """Tokens a parameter behind Table 2's budgets."""
-    found = {size: value("table2", size, "Token budget") / model(size).params_by_rule for size in SIZES}
-    low, high = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
+    ratios = {size: value("table2", size, "Token budget") / model(size).params_by_rule for size in SIZES}
+    low, high = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
     return not_decidable(
-        f"No ratio is stated. The printed budgets are {found[low]:.1f} ({low}) to {found[high]:.1f} ({high}) tokens a "
-        f"parameter; the FLOPs of Table 5 follow {TOKENS_PER_PARAMETER}."
+        f"No ratio is stated. The printed budgets are {ratios[low]:.1f} ({low}) to {ratios[high]:.1f} ({high}) tokens "
+        f"a parameter; the FLOPs of Table 5 follow {TOKENS_PER_PARAMETER}."
     )
 
 

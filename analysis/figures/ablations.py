@@ -191,10 +191,10 @@ def _bits(row: Row) -> str:
 def _rise(rows: Sequence[Row]) -> tuple[float | None, float | None]:
     """(mean, standard deviation) over the seeds of frozen / not frozen − 1, in percent, paired by seed."""
     plain, frozen = rows[0].losses, rows[1].losses
-    found = [100 * (frozen[seed] / plain[seed] - 1) for seed in sorted(plain.keys() & frozen.keys())]
-    if not found:
+    percents = [100 * (frozen[seed] / plain[seed] - 1) for seed in sorted(plain.keys() & frozen.keys())]
+    if not percents:
         return None, None
-    return statistics.fmean(found), statistics.stdev(found) if len(found) > 1 else None
+    return statistics.fmean(percents), statistics.stdev(percents) if len(percents) > 1 else None
 
 
 def _xs(table: Table) -> list[float]:

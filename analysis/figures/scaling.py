@@ -33,7 +33,7 @@ def figure5(table: Table) -> Figure:
     _paper_scores(axes[1, 0], table)
     _own_scores(axes[1, 1], table)
     _key(axes[2, 0], table)
-    _told_slopes(axes[2, 1], table)
+    _slopes(axes[2, 1], table)
     return figure
 
 
@@ -72,7 +72,7 @@ def _own_scores(axes: Axes, table: Table) -> None:
 
 def _bars(axes: Axes, rows: Sequence[Row], index: int, value: Value) -> None:
     """Means with their errors; no bar where one seed has none."""
-    drawn = [(row.flops, *found) for row in rows if row.flops and (found := value(row)) is not None]
+    drawn = [(row.flops, *point) for row in rows if row.flops and (point := value(row)) is not None]
     if not drawn:
         return
     flops, means, errors = zip(*drawn, strict=True)
@@ -97,8 +97,8 @@ def _paper_scores(axes: Axes, table: Table) -> None:
 def _lines(axes: Axes, flops: Iterable[float], line: Line | None, power: Line | None, colour: str) -> None:
     if line is None or power is None:
         return
-    found = list(flops)
-    grid = np.geomspace(min(found) / 1.4, max(found) * 1.4, 100)
+    xs = list(flops)
+    grid = np.geomspace(min(xs) / 1.4, max(xs) * 1.4, 100)
     axes.plot(grid, [line.at(x) for x in grid], "-", color=colour)
     axes.plot(grid, [float(np.exp(power.at(x))) for x in grid], "--", color=colour)
 
@@ -128,11 +128,11 @@ def _key(axes: Axes, table: Table) -> None:
     axes.legend(handles=keys, loc="upper left", borderaxespad=0)
 
 
-def _told_slopes(axes: Axes, table: Table) -> None:
+def _slopes(axes: Axes, table: Table) -> None:
     """The slopes: from the paper's cells, as it prints them, and ours."""
     axes.set_axis_off()
-    told = [_told(slope, i, table) for i, slope in enumerate(table.slopes) if slope.printed]
-    axes.text(0, 1, "\n".join(["Slopes b", *told]), transform=axes.transAxes, va="top", fontsize=7.5)
+    lines = [_slope_words(slope, i, table) for i, slope in enumerate(table.slopes) if slope.printed]
+    axes.text(0, 1, "\n".join(["Slopes b", *lines]), transform=axes.transAxes, va="top", fontsize=7.5)
 
 
 def _name(method: str) -> str:
@@ -140,7 +140,7 @@ def _name(method: str) -> str:
     return method.replace(" with ", "\nwith ")
 
 
-def _told(slope: Slope, index: int, table: Table) -> str:
+def _slope_words(slope: Slope, index: int, table: Table) -> str:
     ours = f"{slope.ours.slope:.3f}" if slope.ours else "not run"
     cells = f"{slope.paper.slope:.5f}" if slope.paper else "–"
     name = SCALING[index].removeprefix("tab:")

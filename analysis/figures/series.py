@@ -44,11 +44,11 @@ def scale_words(table: Table, scored: str = "") -> str:
     """`mini (66k), n = 1 seed`: what stands in every title; `scored` is the column of a panel of scores."""
     sizes = tuple(dict.fromkeys(result.run.config.model.size for result in table.results))
     model = f" ({sizes[0]})" if len(sizes) == 1 else ""
-    return f"{table.scale}{model}, {table.seeds_told(scored)}"
+    return f"{table.scale}{model}, {table.seeds_in_words(scored)}"
 
 
 def rows_of(table: Table, method: str) -> tuple[Row, ...]:
-    """Of one method, in the order of the spec."""
+    """The rows of one method, in the order of the spec."""
     return tuple(row for row in table.rows if row.method == method)
 
 
@@ -56,12 +56,12 @@ def draw(panel: Axes, rows: Sequence[Row], xs: Sequence[float], look: Look, labe
     """One series: a line through its points, error bars, hollow marks for points that are not the paper's."""
     points = []
     for x, row in zip(xs, rows, strict=True):
-        if (found := value(row)) is None:
+        if (point := value(row)) is None:
             continue
-        if value is loss and found[0] > row.results[0].guessing:
-            _off_the_scale(panel, x, found[0], look)
+        if value is loss and point[0] > row.results[0].guessing:
+            _off_the_scale(panel, x, point[0], look)
         else:
-            points.append((x, *found, row.ours))
+            points.append((x, *point, row.ours))
     panel.plot([], [], look.line, marker=look.mark, color=look.colour, label=label)
     if value is loss:
         _printed(panel, rows, xs, look)
@@ -80,9 +80,9 @@ def draw(panel: Axes, rows: Sequence[Row], xs: Sequence[float], look: Look, labe
 def _printed(panel: Axes, rows: Sequence[Row], xs: Sequence[float], look: Look) -> None:
     """The loss that a table of the paper prints of the same run, as a cross: at paper scale alone."""
     cells = [(x, row.printed.get(LOSS)) for x, row in zip(xs, rows, strict=True) if row.at_paper_scale]
-    shown = [(x, cell.value) for x, cell in cells if cell is not None and cell.value is not None]
-    if shown:
-        panel.plot(*zip(*shown, strict=True), "x", color=look.colour, ms=7, mew=1.4, zorder=4)
+    points = [(x, cell.value) for x, cell in cells if cell is not None and cell.value is not None]
+    if points:
+        panel.plot(*zip(*points, strict=True), "x", color=look.colour, ms=7, mew=1.4, zorder=4)
 
 
 def _off_the_scale(panel: Axes, x: float, value: float, look: Look) -> None:

@@ -65,11 +65,11 @@ def figure18(table: Table) -> Figure:
 
 def binned(row: Row, of: Callable[[Result], Series]) -> list[tuple[float, float]]:
     """(share of training, mean cosine) in `BINS` equal parts of a row's training, over its seeds."""
-    found: dict[int, list[float]] = defaultdict(list)
+    bins: dict[int, list[float]] = defaultdict(list)
     for result in row.results:
         for share, cosine in of(result):
-            found[min(BINS - 1, int(share * BINS))].append(cosine)
-    return [((i + 0.5) / BINS, math.fsum(values) / len(values)) for i, values in sorted(found.items())]
+            bins[min(BINS - 1, int(share * BINS))].append(cosine)
+    return [((i + 0.5) / BINS, math.fsum(values) / len(values)) for i, values in sorted(bins.items())]
 
 
 def _axes(panel: Axes, title: str) -> None:

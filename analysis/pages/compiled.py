@@ -30,18 +30,18 @@ NOTES = (
 
 def as_json(results: Sequence[tuple[PlannedRun, Placement, Any]], source: Mapping[str, Any]) -> dict[str, Any]:
     """All numbers, each program once; `source` tells the commit and the versions of each run."""
-    programs = {p.key: _program_json(p) for _, _, found in results for p in found.programs}
+    programs = {p.key: _program_json(p) for _, _, compiled in results for p in compiled.programs}
     return {
         "programs": programs,
-        "runs": [{**_run_json(run, placed, found), **source} for run, placed, found in results],
+        "runs": [{**_run_json(run, placed, compiled), **source} for run, placed, compiled in results],
     }
 
 
-def merged(earlier: Json | None, found: Json, order: Sequence[str]) -> dict[str, Any]:
-    """What was found, and what an earlier call found of other runs of the same spec, in the order of these ids."""
-    runs = {run["run"]: run for run in (*(earlier["runs"] if earlier else ()), *found["runs"])}
+def merged(earlier: Json | None, record: Json, order: Sequence[str]) -> dict[str, Any]:
+    """What was compiled, now and by an earlier call of other runs of the same spec, in the order of these ids."""
+    runs = {run["run"]: run for run in (*(earlier["runs"] if earlier else ()), *record["runs"])}
     kept = [runs[name] for name in order if name in runs]
-    programs = {**(earlier["programs"] if earlier else {}), **found["programs"]}
+    programs = {**(earlier["programs"] if earlier else {}), **record["programs"]}
     used = {used["program"] for run in kept for used in run["programs"]}
     return {"programs": {key: programs[key] for key in programs if key in used}, "runs": kept}
 
@@ -51,7 +51,7 @@ def _program_json(program: Any) -> dict[str, Any]:
     return kept | {"overlaps": [program.schedule.overlaps(t) for t in program.schedule.transfers]}
 
 
-def _run_json(run: PlannedRun, placed: Placement, found: Any) -> dict[str, Any]:
+def _run_json(run: PlannedRun, placed: Placement, compiled: Any) -> dict[str, Any]:
     used = [
         {
             "program": p.key,
@@ -59,7 +59,7 @@ def _run_json(run: PlannedRun, placed: Placement, found: Any) -> dict[str, Any]:
             "memory": asdict(p.memory) | {"total": p.memory.total},
             "cross_slice_bytes_per_chip": p.schedule.bytes,
         }
-        for p in found.programs
+        for p in compiled.programs
     ]
     return {
         "run": run.run_id,
@@ -68,35 +68,35 @@ def _run_json(run: PlannedRun, placed: Placement, found: Any) -> dict[str, Any]:
         "slices": placed.slices,
         "usable_bytes": int(chip(placed.topology).usable_gib * GIB),
         "days": days(run.config, placed.topology, placed.slices),
-        **asdict(found),
+        **asdict(compiled),
         "programs": used,
-        "fits": found.fits,
+        "fits": compiled.fits,
     }
 
 
-def document(title: str, found: Json) -> Document:
+def document(title: str, record: Json) -> Document:
     """Memory, bytes and overlap of each run, and what did not fit."""
-    runs = found["runs"]
-    made = dict.fromkeys(", ".join(f"{name} {version}" for name, version in run["versions"].items()) for run in runs)
-    seconds = sum(program["seconds"] for program in found["programs"].values())
+    runs = record["runs"]
+    tools = dict.fromkeys(", ".join(f"{name} {version}" for name, version in run["versions"].items()) for run in runs)
+    seconds = sum(program["seconds"] for program in record["programs"].values())
     lead = (
-        f"Compiled ahead of time with {'; '.join(made)}; nothing was run. {len(runs)} runs, "
-        f"{len(found['programs'])} programs, {seconds / 60:.0f} minutes of compiling.",
+        f"Compiled ahead of time with {'; '.join(tools)}; nothing was run. {len(runs)} runs, "
+        f"{len(record['programs'])} programs, {seconds / 60:.0f} minutes of compiling.",
     )
     fitting = [run for run in runs if run["fits"]]
-    known = found["programs"]
+    known = record["programs"]
     grids = (_placements(runs), _memory(fitting, known), _bytes(fitting), _transfers(fitting, known))
     unfit = Notes("Did not fit", tuple(line for run in runs for line in _unfit(run)))
     sections = tuple(grid for grid in grids if grid.rows)
     return Document(title, lead, (*sections, *([unfit] if unfit.lines else []), Notes("How to read it", NOTES)))
 
 
-def summary(found: Json) -> Grid:
+def summary(record: Json) -> Grid:
     """A line a run: where it fits, what it sends and whether that overlaps."""
     head = ("run", "slices", "placement", "estimate", "compiled", "of HBM", "HLO/payload", "overlaps", "compile s")
     rows = []
-    for run in (run for run in found["runs"] if run["fits"]):
-        programs = [found["programs"][used["program"]] for used in run["programs"]]
+    for run in (run for run in record["runs"] if run["fits"]):
+        programs = [record["programs"][used["program"]] for used in run["programs"]]
         largest = max(used["memory"]["total"] for used in run["programs"])
         beside = [overlap for program in programs for overlap in program["overlaps"]]
         rows.append(
@@ -173,14 +173,14 @@ def _bytes(runs: Sequence[Json]) -> Grid:
 
 def _transfers(runs: Sequence[Json], programs: Json) -> Grid:
     head = ("run", "program", "transfers", "a chip gives", "starts", "forward", "updated", "awaited", "of", "overlaps")
-    shown: dict[str, tuple[str, ...]] = {}
+    rows: dict[str, tuple[str, ...]] = {}
     for run in runs:
         for used in run["programs"]:
             key = used["program"]
-            if key not in shown:
-                shown[key] = (run["run"], programs[key]["name"], *_transfer_cells(programs[key], used))
+            if key not in rows:
+                rows[key] = (run["run"], programs[key]["name"], *_transfer_cells(programs[key], used))
     return Grid(
-        "Transfers in the schedule of each program, at the first run that has it", head, tuple(shown.values()), 2
+        "Transfers in the schedule of each program, at the first run that has it", head, tuple(rows.values()), 2
     )
 
 

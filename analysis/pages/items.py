@@ -48,7 +48,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Shown:
+class Html:
     """HTML that a notebook displays."""
 
     html: str = field(repr=False)
@@ -64,19 +64,19 @@ def names() -> tuple[str, ...]:
 
 def results(wanted: Iterable[str], source: Source) -> dict[str, tuple[Result, ...]]:
     """The results of each item that is trained; the collected ones are read once."""
-    found: dict[str, tuple[Result, ...]] = {}
+    by_item: dict[str, tuple[Result, ...]] = {}
     for name in wanted:
         experiment = None if name in BESIDE else load(name)
         if isinstance(experiment, Experiment) and not experiment.derived:
             runs = expand(experiment, source.scale, source.count)
-            found[name] = collect(runs, source.root, source.eval_set, syncs=experiment.syncs)
+            by_item[name] = collect(runs, source.root, source.eval_set, syncs=experiment.syncs)
     if source.own:
-        return found
-    every = iter(filled(itertools.chain(*found.values()), archive_path(source.scale), source.eval_set))
-    return {name: tuple(itertools.islice(every, len(runs))) for name, runs in found.items()}
+        return by_item
+    every = iter(filled(itertools.chain(*by_item.values()), archive_path(source.scale), source.eval_set))
+    return {name: tuple(itertools.islice(every, len(runs))) for name, runs in by_item.items()}
 
 
-def documents(name: str, scale: str, found: Mapping[str, Sequence[Result]], out: Path) -> tuple[Document, ...]:
+def documents(name: str, scale: str, by_item: Mapping[str, Sequence[Result]], out: Path) -> tuple[Document, ...]:
     """What is shown of an item; its figures are drawn under `out`, where they aren't there already."""
     if name in BESIDE:
         return (_beside(name),)
@@ -87,16 +87,16 @@ def documents(name: str, scale: str, found: Mapping[str, Sequence[Result]], out:
         from analysis.paper.architectures import table2_document
 
         return (table2_document(experiment),)
-    if not found[name]:
+    if not by_item[name]:
         why = tuple(f"{row}: {reason}" for row, reason in left_out(experiment, scale))
         return (Document(f"{experiment.title} ({experiment.place})", (), (Notes("Left out", why),)),)
-    table = report.made(experiment, found[name])
+    table = report.table_of(experiment, by_item[name])
     picture = report.drawn(table, out, PICTURE) if name in report.FIGURES else None
-    shown = (document(table, picture, grids(table, stated=False)),)  # the statements stand below, at both scales
+    of_runs = (document(table, picture, grids(table, stated=False)),)  # the statements stand below, at both scales
     if name != "figure6":
-        return shown
+        return of_runs
     report.draw("figure6b", out, PICTURE)
-    return (*shown, Document("Reduction of the peak bandwidth (Figure 6b), counted", (), (), out / "figure6b.png"))
+    return (*of_runs, Document("Reduction of the peak bandwidth (Figure 6b), counted", (), (), out / "figure6b.png"))
 
 
 def label(name: str) -> str:
@@ -117,9 +117,9 @@ def statements_on(name: str, decisions: Iterable[Decision]) -> Grid | None:
         for kind in (CALCULATED, PAPER, MINI):
             if (finding := decision.findings.get(kind)) is not None:
                 first = kind in (CALCULATED, PAPER)
-                told = "; ".join(number.text for number in finding.ours)
+                numbers = "; ".join(number.text for number in finding.ours)
                 text = statement.text if first else ""
-                rows.append((text, kind, finding.verdict, told, finding.sentence))
+                rows.append((text, kind, finding.verdict, numbers, finding.sentence))
     head = ("Statement", "Evidence", "Verdict", "Ours", "Told by")
     return Grid("What the paper says of it", head, tuple(rows), left=len(head)) if rows else None
 
@@ -130,26 +130,26 @@ def speaks_to(name: str, statement: Statement) -> bool:
     return name in statement.experiments or label(name) in map(str.strip, places)
 
 
-def section(name: str, shown: Sequence[Document], decisions: Iterable[Decision], level: int = 2) -> list[str]:
+def section(name: str, item_documents: Sequence[Document], decisions: Iterable[Decision], level: int = 2) -> list[str]:
     """An item as HTML: its documents, then the paper's statements on it."""
-    parts = [part for one in shown for part in render.body(one, level, FOLD)]
+    parts = [part for one in item_documents for part in render.body(one, level, FOLD)]
     if (grid := statements_on(name, decisions)) is not None:
         parts += render.body(Document("", (), (grid,)), level)
     return parts
 
 
-def shown(name: str, root: str | Path | None = None, seeds: int | None = None, scale: str = "mini") -> Shown:
+def show(name: str, root: str | Path | None = None, seeds: int | None = None, scale: str = "mini") -> Html:
     """An item for a notebook: from the runs under `root`, the collected results standing in for what isn't there.
 
     None: the collected results alone, with all their seeds. UserError for an unknown item or a folder that isn't there.
     """
     with TemporaryDirectory() as folder:
         source = _source(root, seeds, scale, Path(folder))
-        told = documents(name, scale, results([name], source), Path(folder))
-        return Shown("\n".join(section(name, told, ())))
+        item_documents = documents(name, scale, results([name], source), Path(folder))
+        return Html("\n".join(section(name, item_documents, ())))
 
 
-def scoreboard(wanted: Sequence[str], root: str | Path | None = None, seeds: int | None = None) -> Shown:
+def scoreboard(wanted: Sequence[str], root: str | Path | None = None, seeds: int | None = None) -> Html:
     """The paper's statements on some items, decided at both scales; `root` and `seeds` as in `shown`."""
     with TemporaryDirectory() as folder:
         source = _source(root, seeds, "mini", Path(folder))
@@ -157,8 +157,8 @@ def scoreboard(wanted: Sequence[str], root: str | Path | None = None, seeds: int
         asked = [s for s in statements() if any(speaks_to(name, s) for name in wanted)]
         decisions = [decide(statement, evidence) for statement in asked]
     grids = [(name, grid) for name in wanted if (grid := statements_on(name, decisions)) is not None]
-    told = [render.body(Document(label(name), (), (grid,)), level=3) for name, grid in grids]
-    return Shown("\n".join(part for parts in told for part in parts))
+    bodies = [render.body(Document(label(name), (), (grid,)), level=3) for name, grid in grids]
+    return Html("\n".join(part for parts in bodies for part in parts))
 
 
 def counted(decisions: tuple[Decision, ...]) -> Grid:
@@ -166,7 +166,7 @@ def counted(decisions: tuple[Decision, ...]) -> Grid:
     kinds = (CALCULATED, PAPER, MINI)
     by_kind = [counts(decisions, kind) for kind in kinds]
     verdicts = counts(decisions, *kinds)
-    rows = tuple((verdict, *(str(found.get(verdict, "")) for found in by_kind)) for verdict in verdicts)
+    rows = tuple((verdict, *(str(tally.get(verdict, "")) for tally in by_kind)) for verdict in verdicts)
     return Grid("Statements by verdict", ("Verdict", *kinds), rows)
 
 

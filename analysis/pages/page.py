@@ -51,11 +51,15 @@ def page(source: Source, out: Path) -> str:
     """The whole page; figures are drawn under `out`."""
     decisions = decide_all(gather(source.seeds, source.root, own=source.own))
     names = items.names()
-    found = items.results(names, source)
-    parts = [f"<h1>{html.escape(TITLE)}</h1>", f"<p>{html.escape(_told(source, found))}</p>", *_scoreboard(decisions)]
+    by_item = items.results(names, source)
+    parts = [
+        f"<h1>{html.escape(TITLE)}</h1>",
+        f"<p>{html.escape(_runs_in_words(source, by_item))}</p>",
+        *_scoreboard(decisions),
+    ]
     for name in names:
-        shown = items.section(name, items.documents(name, source.scale, found, out), decisions)
-        parts += [f'<section id="{name}">', *shown, '<p class="up"><a href="#contents">Contents</a></p>', "</section>"]
+        body = items.section(name, items.documents(name, source.scale, by_item, out), decisions)
+        parts += [f'<section id="{name}">', *body, '<p class="up"><a href="#contents">Contents</a></p>', "</section>"]
     return render.whole_page(TITLE, parts, STYLE)
 
 
@@ -77,8 +81,8 @@ def _contents() -> list[str]:
     return ['<nav id="contents" aria-label="Contents"><a href="#scoreboard">Scoreboard</a>', *links, "</nav>"]
 
 
-def _told(source: Source, found: Mapping[str, Sequence[Result]]) -> str:
-    runs = {result.run.run_id: result for results in found.values() for result in results}
+def _runs_in_words(source: Source, by_item: Mapping[str, Sequence[Result]]) -> str:
+    runs = {result.run.run_id: result for results in by_item.values() for result in results}
     done = [result for result in runs.values() if result.state == "done"]
     collected = sum(result.archived for result in done)
     unclean = {
@@ -86,8 +90,8 @@ def _told(source: Source, found: Mapping[str, Sequence[Result]]) -> str:
         "were made from code of no known commit": sum(result.dirty is None for result in done),
     }
     seeds = counted(source.count, "seed")
-    told = (
+    sentence = (
         f"arXiv 2501.18512. Trained items at scale {source.scale}, {seeds}: "
         f"{len(done)} of {len(runs)} runs are finished, {collected} of them taken from the collected results"
     )
-    return "; ".join([told, *(f"{count} {what}" for what, count in unclean.items() if count)]) + "."
+    return "; ".join([sentence, *(f"{count} {what}" for what, count in unclean.items() if count)]) + "."

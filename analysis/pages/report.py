@@ -94,11 +94,11 @@ def build_runs(
     *,
     own: bool = True,
 ) -> str:
-    """The same for an experiment of trained runs, finished or not; `eval_set` as in `repro.evaluation.tasks.SETS`."""
+    """Write all of an experiment of trained runs, finished or not; `eval_set` as in `repro.evaluation.tasks.SETS`."""
     results = collect(expand(experiment, scale, seeds), root, eval_set, syncs=experiment.syncs)
     if not own:
         results = filled(results, archive_path(scale), eval_set)
-    table = made(experiment, results)
+    table = table_of(experiment, results)
     picture = drawn(table, out) if experiment.name in FIGURES else None
     beside = draw("figure6b", out) if experiment.name == "figure6" else ""
     stem = out / experiment.name
@@ -107,12 +107,12 @@ def build_runs(
     files = {".md": render.markdown(full), ".tex": render.latex(full), ".html": render.page(full)}
     for suffix, content in (files | {".csv": _csv(table), ".txt": terminal + "\n"}).items():
         write_bytes(stem.with_suffix(suffix), content.encode())
-    shown = ", ".join(f"{experiment.name}{suffix}" for suffix in (".md", ".tex", ".html", ".csv"))
+    written = ", ".join(f"{experiment.name}{suffix}" for suffix in (".md", ".tex", ".html", ".csv"))
     figure = f" and {picture.name}" if picture else ""
-    return f"{terminal}\n\nWritten to {out}: {shown}{figure}." + (f"\n{beside}" if beside else "")
+    return f"{terminal}\n\nWritten to {out}: {written}{figure}." + (f"\n{beside}" if beside else "")
 
 
-def made(experiment: Experiment, results: Sequence[Result]) -> Table:
+def table_of(experiment: Experiment, results: Sequence[Result]) -> Table:
     """The table of an experiment: beside the published cells where the paper prints a table, its rows alone elsewhere.
 
     ValueError without results.
@@ -168,15 +168,15 @@ def compiled() -> Document:
     from analysis.pages.compiled import COMPILED
     from analysis.pages.compiled import document as of_programs
 
-    found = read_json(archive_path(COMPILED))
-    assert found is not None, "data/results is part of the repository"
-    return of_programs("Runs at scale paper, compiled for TPU slices", found)
+    record = read_json(archive_path(COMPILED))
+    assert record is not None, "data/results is part of the repository"
+    return of_programs("Runs at scale paper, compiled for TPU slices", record)
 
 
 def _compiled(out: Path) -> str:
-    shown = compiled()
-    render.write(shown, out / "compiled")
-    return render.text(shown)
+    page = compiled()
+    render.write(page, out / "compiled")
+    return render.text(page)
 
 
 PRINTED = {name: getattr(tables, name) for name in ("table1", "table3", "table6", "table7")}

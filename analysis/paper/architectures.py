@@ -20,15 +20,15 @@ def table2_document(experiment: Experiment) -> Document:
         ours = {"Hidden dim": model.ffn_width, "Num layers": model.layers, "Num heads": model.heads}
         for column, value in (ours | {"Token budget": config.tokens}).items():
             cell = printed[model.size, column]
-            shown = short(value) if column == "Token budget" else f"{value:,}"
+            digits = short(value) if column == "Token budget" else f"{value:,}"
             said = verdict(cell, value, 0.0, "paper")
             rows.append(
-                (model.size, column, shown, cell.text, said, *(counts if column == "Hidden dim" else ("",) * 3))
+                (model.size, column, digits, cell.text, said, *(counts if column == "Hidden dim" else ("",) * 3))
             )
     notes = (
         "The hidden dim is the width of the feed-forward layer: d = F / 4. N = 12 d² L + V d, as the paper's sizes and "
         "FLOPs count; true N adds positions and norms. Tokens = 20 N, against a printed budget of one or two digits.",
     )
-    left_open = Notes("What the paper leaves open", tuple(made.sentence for made in footnotes(runs)))
+    left_open = Notes("What the paper leaves open", tuple(assumption.sentence for assumption in footnotes(runs)))
     grid = Grid("Ours, derived, beside the paper's", HEAD, tuple(rows), left=2)
     return Document(f"{experiment.title} ({experiment.place})", (), (grid, Notes("", notes), left_open))

@@ -31,32 +31,32 @@ class Assumption:
 
 def assumptions(config: RunConfig) -> tuple[Assumption, ...]:
     """Every assumption that touches this run, data first, then model, inner and outer optimiser."""
-    found = [*_data(config), *_model(config), *_inner(config)]
-    found += _data_parallel() if config.sync is None else [*_outer(config.sync), *_streams(config.sync)]
-    return tuple(found)
+    every = [*_data(config), *_model(config), *_inner(config)]
+    every += _data_parallel() if config.sync is None else [*_outer(config.sync), *_streams(config.sync)]
+    return tuple(every)
 
 
 def footnotes(runs: Iterable[PlannedRun]) -> tuple[Assumption, ...]:
-    """The assumptions of all runs, each once: where runs differ, the choice says which run made which."""
-    found: dict[str, list[tuple[PlannedRun, Assumption]]] = {}
+    """The assumptions of all runs, each once: where runs differ, the choice says which run has which."""
+    by_key: dict[str, list[tuple[PlannedRun, Assumption]]] = {}
     for run in {run.row: run for run in runs}.values():
         for assumption in assumptions(run.config):
-            found.setdefault(assumption.key, []).append((run, assumption))
-    return tuple(_merged(key, made) for key, made in found.items())
+            by_key.setdefault(assumption.key, []).append((run, assumption))
+    return tuple(_merged(key, group) for key, group in by_key.items())
 
 
-def _merged(key: str, made: list[tuple[PlannedRun, Assumption]]) -> Assumption:
-    reason = made[0][1].reason
-    choices = {assumption.choice for _, assumption in made}
+def _merged(key: str, group: list[tuple[PlannedRun, Assumption]]) -> Assumption:
+    reason = group[0][1].reason
+    choices = {assumption.choice for _, assumption in group}
     if len(choices) == 1:
         return Assumption(key, choices.pop(), reason)
-    for index in range(min(len(run.labels) for run, _ in made)):
+    for index in range(min(len(run.labels) for run, _ in group)):
         by_label: dict[str, set[str]] = {}
-        for run, assumption in made:
+        for run, assumption in group:
             by_label.setdefault(run.labels[index], set()).add(assumption.choice)
-        if all(len(found) == 1 for found in by_label.values()):
-            return Assumption(key, _listed({label: found.pop() for label, found in by_label.items()}), reason)
-    return Assumption(key, _listed({run.row: assumption.choice for run, assumption in made}), reason)
+        if all(len(one) == 1 for one in by_label.values()):
+            return Assumption(key, _listed({label: one.pop() for label, one in by_label.items()}), reason)
+    return Assumption(key, _listed({run.row: assumption.choice for run, assumption in group}), reason)
 
 
 def _listed(choice_of: dict[str, str]) -> str:

@@ -19,7 +19,7 @@ SECONDS_AN_HOUR = 3_600
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a set of unique runs; `shared` of them belong to an item above too, `bytes_sent` is summed over replicas."""
+    """What unique runs cost; `shared` of them belong to an item above too, `bytes_sent` is summed over replicas."""
 
     item: str
     place: str
@@ -39,14 +39,14 @@ class Cost:
 def costs(scale: str, seeds: int = 1) -> tuple[Cost, ...]:
     """One for each experiment that trains, and the last for all together. UserError on a bad scale."""
     seen: dict[str, PlannedRun] = {}
-    found = []
+    items = []
     for experiment in trained("all"):
         runs = unique(expand(experiment, scale, seeds))
         shared = sum(run.run_id in seen for run in runs)
         missing = len(left_out(experiment, scale))
-        found.append(_cost(experiment.name, experiment.place, runs, shared, missing))
+        items.append(_cost(experiment.name, experiment.place, runs, shared, missing))
         seen |= {run.run_id: run for run in runs}
-    return (*found, _cost("all", "each run once", tuple(seen.values()), 0, 0))
+    return (*items, _cost("all", "each run once", tuple(seen.values()), 0, 0))
 
 
 def _cost(item: str, place: str, runs: Sequence[PlannedRun], shared: int, missing: int) -> Cost:
@@ -65,19 +65,19 @@ def _cost(item: str, place: str, runs: Sequence[PlannedRun], shared: int, missin
 
 def costs_json(scale: str, seeds: int = 1) -> str:
     """The costs as JSON."""
-    found = [asdict(cost) | {"chip_hours": cost.chip_hours} for cost in costs(scale, seeds)]
+    rows = [asdict(cost) | {"chip_hours": cost.chip_hours} for cost in costs(scale, seeds)]
     basis = {"chip": CHIP, "peak_flops_per_s": CHIP_FLOPS, "utilisation": UTILISATION}
-    return json.dumps({"scale": scale, "seeds": seeds, "basis": basis, "items": found}, indent=1)
+    return json.dumps({"scale": scale, "seeds": seeds, "basis": basis, "items": rows}, indent=1)
 
 
 def costs_text(scale: str, seeds: int = 1) -> str:
     """A line an item, and the whole."""
-    found = costs(scale, seeds)
+    items = costs(scale, seeds)
     head = ("item", "where", "runs", "shared", "left out", "tokens", "FLOPs", "sent", f"{CHIP}-hours")
     lines = [
         f"The whole paper at scale {scale}, {counted(seeds, 'seed')}",
         "",
-        *aligned(head, map(_cells, found), left=2),
+        *aligned(head, map(_cells, items), left=2),
         "",
         "runs: unique ones of the item; shared: those that an item above has too. sent: payload of all replicas, "
         "Data-Parallel two bytes a parameter a step.",

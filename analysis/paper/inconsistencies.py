@@ -43,23 +43,23 @@ def inconsistencies() -> tuple[Inconsistency, ...]:
 
 def build_inconsistencies(out: Path) -> str:
     """Write inconsistencies.{md,tex,html} under `out`; the same as text for a terminal."""
-    found = inconsistencies()
-    listed = inconsistencies_document(found)
+    clashes = inconsistencies()
+    listed = inconsistencies_document(clashes)
     write(listed, out / "inconsistencies")
-    return "\n\n".join([listed.title, *(_paragraph(i, x) for i, x in enumerate(found, 1))])
+    return "\n\n".join([listed.title, *(_paragraph(i, x) for i, x in enumerate(clashes, 1))])
 
 
-def inconsistencies_document(found: Sequence[Inconsistency]) -> Document:
+def inconsistencies_document(clashes: Sequence[Inconsistency]) -> Document:
     """One row for each."""
-    rows = tuple((str(i), x.title, x.one, x.other, x.calculation, x.where) for i, x in enumerate(found, 1))
+    rows = tuple((str(i), x.title, x.one, x.other, x.calculation, x.where) for i, x in enumerate(clashes, 1))
     head = ("", "What", "One statement", "The other", "Calculation", "Where")
     return Document("What the paper says twice, differently", (), (Grid("", head, rows, left=len(head)),))
 
 
-def _paragraph(number: int, found: Inconsistency) -> str:
-    lines = (f"one:  {found.one}", f"other: {found.other}", found.calculation, f"({found.where})")
+def _paragraph(number: int, clash: Inconsistency) -> str:
+    lines = (f"one:  {clash.one}", f"other: {clash.other}", clash.calculation, f"({clash.where})")
     wrapped = [textwrap.fill(line, 112, initial_indent="    ", subsequent_indent="    ") for line in lines]
-    return "\n".join([f"{number:>2}. {found.title}", *wrapped])
+    return "\n".join([f"{number:>2}. {clash.title}", *wrapped])
 
 
 def _said(row: str, column: str) -> str:
@@ -176,12 +176,12 @@ def _tebibits() -> Inconsistency:
 
 def _rounding() -> Inconsistency:
     dp, ours = (f"{name} | {size}" for name, size in (("Data-Parallel", "25B"), ("Our method, M=2", "100B")))
-    found = {account.row: account for account in account_cells("table7")}
+    accounts = {account.row: account for account in account_cells("table7")}
     return Inconsistency(
         title="Rounded or truncated",
         where="Table 7",
-        one=f"{found[dp].ours:.2f} printed as {found[dp].paper.text} (truncated)",
-        other=f"{found[ours].ours:.3f} printed as {found[ours].paper.text} (rounded)",
+        one=f"{accounts[dp].ours:.2f} printed as {accounts[dp].paper.text} (truncated)",
+        other=f"{accounts[ours].ours:.3f} printed as {accounts[ours].paper.text} (rounded)",
         calculation="Both follow from one formula (bits / 2^40), so no single rule prints the whole column.",
     )
 

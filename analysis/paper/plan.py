@@ -52,7 +52,7 @@ def plan(experiment: Experiment, scale: str, seeds: int = 1) -> tuple[Plan, ...]
 def plan_json(experiment: Experiment, scale: str, seeds: int = 1) -> str:
     """The plan and its assumptions as JSON."""
     runs = _expanded(experiment, scale, seeds)
-    found = {
+    facts = {
         "experiment": experiment.name,
         "scale": scale,
         "runs": [asdict(entry) for entry in plan(experiment, scale, seeds)],
@@ -60,7 +60,7 @@ def plan_json(experiment: Experiment, scale: str, seeds: int = 1) -> str:
         "notes": list(experiment.notes),
         "assumptions": [asdict(assumption) for assumption in footnotes(runs)],
     }
-    return json.dumps(found, indent=1)
+    return json.dumps(facts, indent=1)
 
 
 def plan_text(experiment: Experiment, scale: str, seeds: int = 1) -> str:
@@ -76,7 +76,7 @@ def plan_text(experiment: Experiment, scale: str, seeds: int = 1) -> str:
     if missing:
         parts += ["Left out:", *(f"- {row}: {why}" for row, why in missing), ""]
     parts += ["What the paper leaves open:", *(f"- {note}" for note in experiment.notes)]
-    parts += [f"- {made.sentence}" for made in footnotes(runs)]
+    parts += [f"- {assumption.sentence}" for assumption in footnotes(runs)]
     return "\n".join(parts)
 
 
@@ -153,8 +153,8 @@ def _run_lines(entries: Sequence[Plan], scale: str) -> list[str]:
     off = [entry for entry in entries if entry.flops_as_printed is False]
     if off:
         sizes = {entry.size: f"{entry.flops:.3g} against the printed {entry.printed_flops}" for entry in off}
-        told = "; ".join(f"{size}: {text}" for size, text in sizes.items())
-        notes.append(f"* FLOPs that don't print as published: {told}.")
+        by_size = "; ".join(f"{size}: {text}" for size, text in sizes.items())
+        notes.append(f"* FLOPs that don't print as published: {by_size}.")
     return [*aligned(head, rows), "", *notes]
 
 

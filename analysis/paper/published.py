@@ -166,7 +166,7 @@ def judge_parity(differences: Sequence[float], tolerance: float, known_spread: f
 
 
 def judge_all(judgements: Iterable[Judgement]) -> Agreement:
-    """Of several (a chain of orders) in one word: one that disagrees refutes the whole, all must agree to hold."""
+    """Several judgements in one word: one that disagrees refutes the whole, all must agree to hold."""
     verdicts = {judgement.verdict for judgement in judgements}
     weakest_first: tuple[Agreement, ...] = ("disagrees", "not run", "undecided", "agrees")
     for weakest in weakest_first:

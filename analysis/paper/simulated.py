@@ -101,7 +101,7 @@ def table4_text(finite: bool = False) -> str:
 def table4_json(finite: bool = False) -> str:
     """Its cells for scripts: printed text of ours and the paper's, the true crossing in Gbit/s, the verdict."""
     cells = table4_cells(finite)
-    found = [
+    rows = [
         {
             "row": cell.row,
             "column": cell.column,
@@ -112,7 +112,7 @@ def table4_json(finite: bool = False) -> str:
         }
         for cell in cells
     ]
-    return json.dumps({"fitted": finite, "cells": found}, indent=1)
+    return json.dumps({"fitted": finite, "cells": rows}, indent=1)
 
 
 def build_table4(out: Path) -> str:
@@ -187,7 +187,7 @@ def claim_cells() -> tuple[Account, ...]:
     peak = _largest(one, "diloco") / _largest(one, "streaming")
     held = memory(int(hundred.params), round(hundred.params * TABLE4.fragment_layers / hundred.layers))
     unit = 4 * int(hundred.params)
-    found = (
+    accounts = (
         (
             "compression",
             "Bits exchanged, ratio",
@@ -202,7 +202,7 @@ def claim_cells() -> tuple[Account, ...]:
         ("memory | 100B", "Additional (GB)", held.added_in_hbm / 2**30, f"{held.added_in_hbm / 1e9:.4g} GB"),
         ("memory | 100B", "Increase (%)", 100 * held.added_in_hbm / held.data_parallel, ""),
     )
-    return tuple(Account(row, col, value, true, places[row, col]) for row, col, value, true in found)
+    return tuple(Account(row, col, value, true, places[row, col]) for row, col, value, true in accounts)
 
 
 def hours_at(network: Network, how: Method, gbit_per_s: float, steps: float) -> float:

@@ -55,21 +55,21 @@ def read(path: Path) -> tuple[Statement, ...]:
         reader = csv.reader(file)
         if tuple(next(reader, ())) != FIELDS:
             raise UserError(f"{path} must have the columns {', '.join(FIELDS)}.")
-        found = tuple(_statement(fields, f"{path}, line {reader.line_num}") for fields in reader)
-    ids = [statement.id for statement in found]
+        rows = tuple(_statement(fields, f"{path}, line {reader.line_num}") for fields in reader)
+    ids = [statement.id for statement in rows]
     if twice := sorted({i for i in ids if ids.count(i) > 1}):
         raise UserError(f"{path} has {', '.join(twice)} twice: keep one line for each statement.")
-    return found
+    return rows
 
 
 def cell(item: str, row: str, column: str) -> Published:
     """A published cell; UserError when there is none at that place."""
-    found = _places(item).get((row, column))
-    if found is None:
+    printed = _places(item).get((row, column))
+    if printed is None:
         raise UserError(
             f"data/papers/2501.18512/{item}.csv has no cell {row!r}, {column!r}: mend the reference in claims.csv."
         )
-    return found
+    return printed
 
 
 def value(item: str, row: str, column: str) -> float:

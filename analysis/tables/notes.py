@@ -23,7 +23,7 @@ OLDER = (
 
 def lead(table: Table) -> Iterator[str]:
     """The scale, the models, the seeds and the outer settings."""
-    seeds = f"{table.seeds_told()} a row"
+    seeds = f"{table.seeds_in_words()} a row"
     if table.scale == "paper":
         yield f"Scale paper, {seeds}. Outer settings: {_outer(table)}."
         return
@@ -44,25 +44,28 @@ def closing(table: Table) -> tuple[Notes, ...]:
     for row, why in left_out(table.experiment, table.scale):
         missing.setdefault(why, []).append(row)
     runs = [result.run for result in table.results]
-    found = (
+    sections = (
         Notes(f"Left out at scale {table.scale}", tuple(f"{why}: {'; '.join(rows)}" for why, rows in missing.items())),
         Notes("Where the numbers come from", tuple(_sources(table))),
         Notes("Runs", tuple(_run_lines(table.rows))),
-        Notes("What the paper leaves open", (*table.experiment.notes, *(made.sentence for made in footnotes(runs)))),
+        Notes(
+            "What the paper leaves open",
+            (*table.experiment.notes, *(assumption.sentence for assumption in footnotes(runs))),
+        ),
     )
-    return tuple(notes for notes in found if notes.lines)
+    return tuple(notes for notes in sections if notes.lines)
 
 
 def _outer(table: Table) -> str:
     """Whether the outer optimiser is the paper's or another one, with its numbers."""
-    found = {r.run.config.sync.outer for r in table.results if r.run.config.sync}
-    told = [
+    settings = {r.run.config.sync.outer for r in table.results if r.run.config.sync}
+    words = [
         f"{o.optimizer}, learning rate {o.learning_rate:g}, momentum {o.momentum:g}"
-        for o in sorted(found, key=lambda o: (o.optimizer, o.learning_rate, o.momentum))
+        for o in sorted(settings, key=lambda o: (o.optimizer, o.learning_rate, o.momentum))
     ]
-    if found == {OUTER}:
-        return f"the paper's ({told[0]}, the momentum assumed)"
-    return f"not the paper's ({'; '.join(told)})" if told else "none"
+    if settings == {OUTER}:
+        return f"the paper's ({words[0]}, the momentum assumed)"
+    return f"not the paper's ({'; '.join(words)})" if words else "none"
 
 
 def legend(table: Table) -> Iterator[str]:
@@ -83,10 +86,10 @@ def legend(table: Table) -> Iterator[str]:
 
 
 def _diverged(table: Table) -> Iterator[str]:
-    found = [result for result in table.results if result.diverged]
+    worse = [result for result in table.results if result.diverged]
     rows = [row.name for row in table.rows if any(result.diverged for result in row.results)]
-    if found:
-        yield f"Diverged: {'; '.join(rows)}. The loss is above that of guessing, ln V = {found[0].guessing:.2f}."
+    if worse:
+        yield f"Diverged: {'; '.join(rows)}. The loss is above that of guessing, ln V = {worse[0].guessing:.2f}."
 
 
 def _sources(table: Table) -> Iterator[str]:
@@ -101,7 +104,7 @@ def _sources(table: Table) -> Iterator[str]:
         item = table.experiment.printed or table.experiment.name
         yield f"The paper's: data/papers/2501.18512/{item}.csv ({'; '.join(places)}), in the characters printed."
     yield from _rounds_beside(table)
-    yield from _made_by(table.results)
+    yield from _attempts(table.results)
     yield from _versions(table.results)
     domains = sorted({name for r in table.results if r.summary for name in r.summary.get("in_domain", ())})
     if domains:
@@ -129,25 +132,25 @@ def _span(runs: Iterable[PlannedRun]) -> str:
     return span(filter(None, (rounds(run.config) for run in runs)))
 
 
-def _made_by(results: Iterable[Result]) -> Iterator[str]:
+def _attempts(results: Iterable[Result]) -> Iterator[str]:
     """Commit, versions and machine of the attempts that finished these runs, each combination once."""
-    made: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for result in results:
         attempts = (result.provenance or {}).get("attempts", [])
         if result.state == "done" and attempts:
             words = _attempt(attempts[-1], result.dirty)
-            made[words] = made.get(words, 0) + 1
-    for words, count in made.items():
+            counts[words] = counts.get(words, 0) + 1
+    for words, count in counts.items():
         yield f"{counted(count, 'run')}: {words}."
 
 
 def _versions(results: Iterable[Result]) -> Iterator[str]:
     """By which versions the runs' numbers were counted."""
-    found = Counter(result.metric_version for result in results if result.metric_version is not None)
-    if len(found) == 1:
-        yield f"Metric version {next(iter(found))}" + ("." if METRIC_VERSION in found else f": {OLDER}.")
-    elif found:
-        parts = ", ".join(f"{version} ({counted(count, 'run')})" for version, count in sorted(found.items()))
+    counts = Counter(result.metric_version for result in results if result.metric_version is not None)
+    if len(counts) == 1:
+        yield f"Metric version {next(iter(counts))}" + ("." if METRIC_VERSION in counts else f": {OLDER}.")
+    elif counts:
+        parts = ", ".join(f"{version} ({counted(count, 'run')})" for version, count in sorted(counts.items()))
         yield f"Metric versions {parts}: {OLDER}."
 
 

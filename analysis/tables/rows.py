@@ -80,7 +80,7 @@ class Row:
 
     @property
     def mean(self) -> float | None:
-        """Over the seeds."""
+        """Mean loss over the seeds."""
         return statistics.fmean(self.losses.values()) if self.losses else None
 
     @property
@@ -121,7 +121,7 @@ class Row:
 
     @property
     def tokens(self) -> int | None:
-        """Of one run, as planned."""
+        """Tokens that one run sees, as planned."""
         return self.results[0].run.config.tokens if self.results else None
 
     @property
@@ -153,8 +153,8 @@ class Row:
             return f"{scale}: no paper verdict"
         if cell is None:
             return "not published"
-        found = verdict(cell, self.mean, self.tolerance or 0.0, scale)
-        return "undecided (one seed)" if self.tolerance is None and found.startswith("deviates") else found
+        word = verdict(cell, self.mean, self.tolerance or 0.0, scale)
+        return "undecided (one seed)" if self.tolerance is None and word.startswith("deviates") else word
 
 
 def printed_rows(results: Iterable[Result], cells: Iterable[Published]) -> tuple[Row, ...]:
@@ -169,19 +169,19 @@ def printed_rows(results: Iterable[Result], cells: Iterable[Published]) -> tuple
 def own_rows(results: Iterable[Result], elsewhere: Mapping[str, Published]) -> tuple[Row, ...]:
     """A row for each of the spec's that has runs; `elsewhere` has the loss that a table prints of the same run."""
     beside = {paper_row: {LOSS: cell} for paper_row, cell in elsewhere.items()}
-    return tuple(_row(paper_row, found, beside.get(paper_row, {})) for paper_row, found in grouped(results).items())
+    return tuple(_row(paper_row, by_seed, beside.get(paper_row, {})) for paper_row, by_seed in grouped(results).items())
 
 
 def grouped(results: Iterable[Result]) -> dict[str, tuple[Result, ...]]:
     """Results by the paper's row, in the order of their seeds."""
-    found: dict[str, tuple[Result, ...]] = {}
+    by_row: dict[str, tuple[Result, ...]] = {}
     for result in sorted(results, key=lambda r: r.run.config.seed):
-        found[result.run.paper_row] = (*found.get(result.run.paper_row, ()), result)
-    return found
+        by_row[result.run.paper_row] = (*by_row.get(result.run.paper_row, ()), result)
+    return by_row
 
 
 def heads(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Of the first cells of these rows."""
+    """The heads of the first columns of these rows."""
     return ("Size", "Method") if rows[0].sized else ("Method", "Point") if rows[0].point else ("Method",)
 
 

@@ -82,8 +82,8 @@ def grids(table: Table, metrics: tuple[str, ...] = METRICS) -> Iterator[Grid]:
 def _line(row: Row, rows: list[Row], metric: str, columns: tuple[str, ...]) -> tuple[str, ...]:
     base = next((r for r in rows if r.point == row.point and r.method == DP), None)
     scores = {column: row.score(column, metric) for column in columns}
-    shown = [NOTHING if s is None else _with_error(s.mean, s.standard_error) for s in scores.values()]
-    return (*row.cells, *shown, *(_difference(s, base, column) for column, s in scores.items()))
+    cells = [NOTHING if s is None else _with_error(s.mean, s.standard_error) for s in scores.values()]
+    return (*row.cells, *cells, *(_difference(s, base, column) for column, s in scores.items()))
 
 
 def _difference(score: Score | None, base: Row | None, column: str) -> str:
@@ -91,8 +91,8 @@ def _difference(score: Score | None, base: Row | None, column: str) -> str:
     other = base.score(column, score.metric) if base and score else None
     if score is None or other is None or score is other:
         return NOTHING
-    found = difference(score, other)
-    return f"{_with_error(found.mean, found.standard_error, '+')} {'inside' if found.inside else 'beyond'}"
+    gap = difference(score, other)
+    return f"{_with_error(gap.mean, gap.standard_error, '+')} {'inside' if gap.inside else 'beyond'}"
 
 
 def legend(table: Table) -> Iterator[str]:
@@ -100,7 +100,7 @@ def legend(table: Table) -> Iterator[str]:
     if not table.experiment.scored:
         return  # what a scored experiment shares runs with would show some
     columns = score_columns(table.rows)
-    named = {c: found for c in columns if (found := next((s for r in table.rows if (s := r.score(c, SHOWN))), None))}
+    named = {c: first for c in columns if (first := next((s for r in table.rows if (s := r.score(c, SHOWN))), None))}
     words = ", ".join(WORDS[column] for column in columns)
     if not named:
         if table.cells:

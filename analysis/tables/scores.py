@@ -35,12 +35,12 @@ class Score:
 
     @property
     def mean(self) -> float:
-        """Over questions and seeds."""
+        """The share of right answers, over questions and seeds."""
         return statistics.fmean(self.answers)
 
     @property
     def standard_error(self) -> float | None:
-        """Of the mean over questions drawn like these; None for one question. More seeds don't draw more questions."""
+        """The mean's, over questions drawn like these; None for one question. More seeds don't draw more questions."""
         return _error(self.answers)
 
     @property
@@ -82,20 +82,20 @@ def gather(evaluations: Iterable[dict[str, Any]], column: str, metric: str) -> S
 
     UserError when they are not of the same questions.
     """
-    found = [(result, score) for result in evaluations for score in result["scores"] if score["column"] == column]
-    if not found:
+    pairs = [(result, score) for result in evaluations for score in result["scores"] if score["column"] == column]
+    if not pairs:
         return None
-    facts = {(*(score[name] for name in LIKE), result["parameters"]) for result, score in found}
+    facts = {(*(score[name] for name in LIKE), result["parameters"]) for result, score in pairs}
     if len(facts) > 1:
-        ids = ", ".join(result["run_id"] for result, _ in found)
+        ids = ", ".join(result["run_id"] for result, _ in pairs)
         raise UserError(f"{column} was asked in different ways of {ids}: delete their evals folders, evaluate again.")
-    right = [_answers(score["right"][metric], score["questions"]) for _, score in found]
+    right = [_answers(score["right"][metric], score["questions"]) for _, score in pairs]
     answers = tuple(statistics.fmean(each) for each in zip(*right, strict=True)) if len(right) > 1 else right[0]
-    return Score(metric, facts.pop(), answers, tuple(score[metric] for _, score in found))
+    return Score(metric, facts.pop(), answers, tuple(score[metric] for _, score in pairs))
 
 
 def difference(score: Score, other: Score) -> Difference:
-    """Of two methods. ValueError for scores that are not alike."""
+    """The paired difference of two methods. ValueError for scores that are not alike."""
     if (score.metric, score.facts[: len(LIKE)]) != (other.metric, other.facts[: len(LIKE)]):
         raise ValueError(f"{score.metric} on {score.asked} is not to be compared with {other.metric} on {other.asked}")
     paired = tuple(a - b for a, b in zip(score.answers, other.answers, strict=True))

@@ -42,14 +42,14 @@ def fragments(result: Result, embedding: bool) -> Series:
 
 
 def layer(result: Result, number: int) -> Series:
-    """The same of one transformer layer, counted from 0."""
+    """(share of the steps, cosine) of one transformer layer, counted from 0."""
     return _series(result, lambda sync: sync["part"] == f"{LAYER}{number}")
 
 
 def by_layer(result: Result) -> dict[int, float]:
     """Mean cosine of each transformer layer over the whole run."""
     means = {number: mean(layer(result, number)) for number in range(result.run.config.model.layers)}
-    return {number: found for number, found in means.items() if found is not None}
+    return {number: average for number, average in means.items() if average is not None}
 
 
 def stretch(points: Series, name: str) -> float | None:
@@ -86,16 +86,15 @@ def sections(table: Table) -> Iterator[Grid | Notes]:
     """The mean cosine of each row over its seeds, with what the paper says of every size in a line of its own."""
     if not table.experiment.syncs or not any(result.syncs for result in table.results):
         return
-    shown = measures(table)
-    lines = [(*row.cells, *(_short(_by_seed(row, measure)) for measure in shown)) for row in table.rows]
+    columns = measures(table)
+    lines = [(*row.cells, *(_short(_by_seed(row, measure)) for measure in columns)) for row in table.rows]
     names = heads(table.rows)
-    if any(measure.printed for measure in shown):
-        about = (f"≈ {measure.printed.text}" if measure.printed else "" for measure in shown)
+    if any(measure.printed for measure in columns):
+        about = (f"≈ {measure.printed.text}" if measure.printed else "" for measure in columns)
         lines.append(("Paper", "every size", *about))
-    title = (
-        f"Mean cosine similarity of outer gradients ({table.scale}), over pairs of replicas and {table.seeds_told()}"
-    )
-    yield Grid(title, (*names, *(m.name.replace(", ", ":\n") for m in shown)), tuple(lines), left=len(names))
+    means = f"over pairs of replicas and {table.seeds_in_words()}"
+    title = f"Mean cosine similarity of outer gradients ({table.scale}), {means}"
+    yield Grid(title, (*names, *(m.name.replace(", ", ":\n") for m in columns)), tuple(lines), left=len(names))
     yield Notes("", (_meaning(table),))
 
 
@@ -103,19 +102,19 @@ def csv_lines(table: Table) -> Iterator[tuple[str, ...]]:
     """Lines under the columns of `analysis.tables.views`."""
     for row in table.rows if table.experiment.syncs else ():
         for measure in measures(table):
-            found = _by_seed(row, measure)
-            if found:
-                yield _csv_line(row, measure, found, table.scale)
+            by_seed = _by_seed(row, measure)
+            if by_seed:
+                yield _csv_line(row, measure, by_seed, table.scale)
 
 
-def _csv_line(row: Row, measure: Measure, found: Mapping[int, float], scale: str) -> tuple[str, ...]:
-    ours, printed = statistics.fmean(found.values()), measure.printed
-    spread = f"{statistics.stdev(found.values()):.8g}" if len(found) > 1 else ""
+def _csv_line(row: Row, measure: Measure, by_seed: Mapping[int, float], scale: str) -> tuple[str, ...]:
+    ours, printed = statistics.fmean(by_seed.values()), measure.printed
+    spread = f"{statistics.stdev(by_seed.values()):.8g}" if len(by_seed) > 1 else ""
     said = "not published"
     if printed is not None:
         said = verdict(printed, ours, 0.0, scale) if scale == "paper" else f"{scale}: no paper verdict"
-    numbers = (f"{ours:.8g}", spread, str(len(found)), printed.text if printed else "", "0" if printed else "")
-    runs = " ".join(result.run.run_id for result in row.results if result.run.config.seed in found)
+    numbers = (f"{ours:.8g}", spread, str(len(by_seed)), printed.text if printed else "", "0" if printed else "")
+    runs = " ".join(result.run.run_id for result in row.results if result.run.config.seed in by_seed)
     return (row.name, f"Cosine: {measure.name}", *numbers, said, runs)
 
 
@@ -127,11 +126,11 @@ def _meaning(table: Table) -> str:
 
 
 def _by_seed(row: Row, measure: Measure) -> dict[int, float]:
-    return {r.run.config.seed: found for r in row.results if (found := measure.of(r)) is not None}
+    return {r.run.config.seed: value for r in row.results if (value := measure.of(r)) is not None}
 
 
-def _short(found: Mapping[int, float]) -> str:
-    return f"{statistics.fmean(found.values()):.3f}" if found else NOTHING
+def _short(by_seed: Mapping[int, float]) -> str:
+    return f"{statistics.fmean(by_seed.values()):.3f}" if by_seed else NOTHING
 
 
 def _series(result: Result, wanted: Callable[[Mapping[str, Any]], bool]) -> Series:

@@ -49,14 +49,14 @@ class Table:
     accounts: tuple[Account, ...] = ()  # hours and bytes, which follow without a run
     statements: tuple[Published, ...] = ()  # numbers of the text that its figure marks
 
-    def seeds_told(self, scored: str = "") -> str:
+    def seeds_in_words(self, scored: str = "") -> str:
         """`n = 3 seeds`, or `n = 1 to 3 seeds` where rows have more and fewer; of the scores of a column, if named."""
         if scored:
-            found = [len(score.by_seed) for row in self.rows if (score := row.score(scored, SHOWN)) is not None]
+            counts = [len(score.by_seed) for row in self.rows if (score := row.score(scored, SHOWN)) is not None]
         else:
-            found = [len(row.losses) for row in self.rows if row.losses]
-        found = found or [self.seeds]
-        return f"n = {span(found)} seed{'' if max(found) == 1 else 's'}"
+            counts = [len(row.losses) for row in self.rows if row.losses]
+        counts = counts or [self.seeds]
+        return f"n = {span(counts)} seed{'' if max(counts) == 1 else 's'}"
 
 
 def table1(results: Sequence[Result], cells: Sequence[Published], experiment: Experiment) -> Table:
@@ -108,7 +108,7 @@ def runs_table(
 
 
 def printed_elsewhere(experiment: Experiment, tables: Mapping[str, Sequence[Published]]) -> dict[str, Published]:
-    """Of each row of `experiment` that is, at paper scale, a run of one of `tables`: the loss that is printed there.
+    """The loss that one of `tables` prints, by row of `experiment`: of rows that are a run of it at paper scale.
 
     `tables` holds cells by experiment; where several print the same run the first counts.
     """
@@ -146,11 +146,11 @@ def _table(
 
 def _slopes(rows: Sequence[Row], cells: Sequence[Published], statements: Sequence[Published]) -> tuple[Slope, ...]:
     printed = by_place(statements)
-    found = []
+    slopes = []
     for method in dict.fromkeys(row.method for row in rows):
         points = own_points(rows, method)
         published = published_points(cells, method)
-        found.append(
+        slopes.append(
             Slope(
                 method,
                 semi_log(points) if len(points) > 1 else None,
@@ -160,4 +160,4 @@ def _slopes(rows: Sequence[Row], cells: Sequence[Published], statements: Sequenc
                 printed.get((PRINTED_SLOPES.get(method, ""), "Slope")),
             )
         )
-    return tuple(found)
+    return tuple(slopes)

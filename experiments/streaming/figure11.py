@@ -12,7 +12,7 @@ from repro.spec.experiment import Claim, Experiment, Pair, Row, vary
 from repro.spec.formats import FORMATS
 
 PRECISION = "Precision"
-FORMATS_SHOWN = {"float32": False, "bfloat16": False, "float8_e4m3": True, "e3m0": False, "e2m1": True, "e1m0": True}
+PRECISIONS = {"float32": False, "bfloat16": False, "float8_e4m3": True, "e3m0": False, "e2m1": True, "e1m0": True}
 DROPS = {"feddropout": "FedDropout", "dare": "DARE", "topk": "Top-K", "ties": "TIES"}
 KEPT = (0.5, 0.1)
 KEPT_NOTE = "The fractions kept are chosen here."
@@ -47,7 +47,7 @@ EXPERIMENT = Experiment(
     rows=(
         *(
             row(PRECISION, name, CodecConfig(name, scale="row"), FORMATS[name].bits, ours)
-            for name, ours in FORMATS_SHOWN.items()
+            for name, ours in PRECISIONS.items()
         ),
         *(
             row(name, kept(keep), CodecConfig("float32", drop=drop, keep=keep), 32 * keep, True)

@@ -10,7 +10,7 @@ from analysis.figures import ablations
 from analysis.figures import similarity as similarity_figures
 from analysis.figures.schedule import figure1, figure2
 from analysis.figures.series import CROSS, HOLLOW
-from analysis.pages.report import made
+from analysis.pages.report import table_of
 from analysis.paper import published as paper
 from analysis.tables import similarity
 from analysis.tables.tables import Table
@@ -46,7 +46,7 @@ def table(name: str, scale: str = "mini", seeds: int = 2, done: bool = True) -> 
         else Result(run)
         for run in runs
     ]
-    return made(experiment, results)
+    return table_of(experiment, results)
 
 
 def drawn(panel) -> dict[str, list[float]]:
@@ -225,6 +225,6 @@ def test_table7_goes_by_method_and_budget():
 def test_a_diverged_run_is_told_at_the_edge_and_presses_nothing_flat():
     found = table("figure11", seeds=1)
     results = [Result(r.run, summary(1280.4)) if r.run.labels == ("DARE", "10% kept") else r for r in found.results]
-    panel = ablations.figure11(made(load("figure11"), results)).axes[0]
+    panel = ablations.figure11(table_of(load("figure11"), results)).axes[0]
     assert [text.get_text() for text in panel.texts] == ["1,280 ↑"]
     assert panel.get_ylim()[1] < 4

@@ -49,7 +49,7 @@ def unrendered(figure: Figure, stem: Path, forms: tuple[str, ...]) -> list[Path]
 def test_there_is_one_for_each_theme_and_they_show_every_item():
     assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == sorted(THEMES)
     told = "".join(source for theme in THEMES for source in cells(theme))
-    missing = {name for name in items.names() if f'shown("{name}", ROOT, SEEDS, SCALE)' not in told}
+    missing = {name for name in items.names() if f'show("{name}", ROOT, SEEDS, SCALE)' not in told}
     assert missing == {"table5", "tuning"}  # the runs of Figure 5, which shows both; learning rates, no theme of these
 
 
@@ -57,11 +57,11 @@ def test_there_is_one_for_each_theme_and_they_show_every_item():
 def test_one_cell_says_whose_runs_and_the_others_only_call(theme: str):
     first, second, *calls = cells(theme)
     assert [line.split(" = ")[0] for line in first.splitlines()] == ["ROOT", "SEEDS", "SCALE"]
-    assert second == "from analysis.pages.items import scoreboard, shown"
+    assert second == "from analysis.pages.items import scoreboard, show"
     for call in calls:
         (node,) = ast.parse(call).body
         assert isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name)
-        assert node.value.func.id in {"shown", "scoreboard"}
+        assert node.value.func.id in {"show", "scoreboard"}
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -76,6 +76,6 @@ def test_it_runs_against_the_committed_results(theme: str, monkeypatch: pytest.M
 
 def test_the_seeds_and_scale_of_the_first_cell_count(tmp_path: Path):
     found = run(
-        [f"ROOT = {str(tmp_path)!r}", "from analysis.pages.items import shown", 'shown("table3", ROOT, 2, "smoke")']
+        [f"ROOT = {str(tmp_path)!r}", "from analysis.pages.items import show", 'show("table3", ROOT, 2, "smoke")']
     )
     assert "Scale smoke" in found[0] and "n = 2 seeds a row" in found[0] and "table3" in in_order()

@@ -9,7 +9,7 @@ import pytest
 from fabricated import finish_all
 
 from analysis.pages import items, page, report
-from analysis.pages.items import BESIDE, Source, shown
+from analysis.pages.items import BESIDE, Source, show
 from analysis.render import Document, Grid, Notes, body
 from experiments.registry import in_order, names
 from repro.errors import UserError
@@ -122,9 +122,9 @@ def test_seeds_are_those_of_the_runs_of_a_scale_whatever_their_ids_begin_with(tm
 
 def test_a_folder_that_is_not_there_is_one_sentence(tmp_path: Path):
     with pytest.raises(UserError, match="is no folder"):
-        shown("table5", tmp_path / "none")
+        show("table5", tmp_path / "none")
     with pytest.raises(UserError, match="did you mean 'table5'"):
-        shown("tabel5")
+        show("tabel5")
     with pytest.raises(UserError, match="choose one of paper"):
         page.build_page("huge", None, tmp_path, tmp_path / "build")
     assert not (tmp_path / "build").exists()

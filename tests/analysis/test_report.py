@@ -66,7 +66,7 @@ def test_a_figure_is_stamped_with_all_that_its_code_imports():
 
 
 def test_other_code_or_another_axis_is_another_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    table = report.made(load("figure8"), [Result(run) for run in expand(load("figure8"), "mini")])
+    table = report.table_of(load("figure8"), [Result(run) for run in expand(load("figure8"), "mini")])
     before = digest(table, "analysis.figures.ablations")
     renamed = replace(table, experiment=replace(table.experiment, axis="another"))
     assert digest(table, "analysis.figures.ablations") == before != digest(renamed, "analysis.figures.ablations")

@@ -16,7 +16,7 @@ from analysis.claims import ablations, accounts, board, scaling, similarity, sim
 from analysis.claims.compared import WAYS, compared
 from analysis.claims.evidence import Evidence, View, gather
 from analysis.claims.judging import VERDICTS, Finding, computed, words
-from analysis.pages.report import build, made
+from analysis.pages.report import build, table_of
 from analysis.paper import published, statements
 from experiments.registry import load, names
 from experiments.streaming import figure8
@@ -275,14 +275,14 @@ def test_a_sentence_says_what_is_compared():
 def test_a_table_has_its_statements_and_says_less_than_the_scoreboard(worlds: dict):
     """Words in the files, ids in a terminal; a row of one seed decides nothing there."""
     results = worlds["mini", "faithful"].results["table3"]
-    table = made(load("table3"), results)
+    table = table_of(load("table3"), results)
     (full,), (short,) = trained.grids(table), trained.grids(table, terminal=True)
     assert [row[3] for row in full.rows if row[0]] == ["shape agrees (mini)"] * 2 == [r[3] for r in short.rows if r[0]]
     assert [row[0] for row in short.rows if row[0]] == ["parameters-differ-little", "outer-parameters-better"]
     assert short.rows[1][1:] == ("average", full.rows[1][2], "agrees")
-    lonely = made(load("table3"), [r for r in results if r.run.config.seed == 0])
+    lonely = table_of(load("table3"), [r for r in results if r.run.config.seed == 0])
     assert {row[3] for row in trained.grids(lonely)[0].rows if row[0]} == {"undecided (mini)"}
-    assert trained.grids(made(load("table3"), [Result(r.run) for r in results])) == ()
+    assert trained.grids(table_of(load("table3"), [Result(r.run) for r in results])) == ()
     assert trained.grids(table, stated=False) == ()
 
 

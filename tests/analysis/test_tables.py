@@ -122,7 +122,7 @@ def test_rows_of_unlike_seeds_are_told_and_slopes_take_the_seeds_that_all_have()
     ]
     table = invented("mini", dict(points))
     alone = invented("mini", {row: losses[:1] for row, losses in points})
-    assert table.seeds_told() == "n = 1 to 3 seeds" and alone.seeds_told() == "n = 1 seed"
+    assert table.seeds_in_words() == "n = 1 to 3 seeds" and alone.seeds_in_words() == "n = 1 seed"
     assert (row(table, points[0][0]).mean, row(alone, points[0][0]).mean) == (pytest.approx(22 / 3), 4.0)
     slopes = [next(s for s in made.slopes if s.method == DP).ours for made in (table, alone)]
     assert slopes[0] is not None and slopes[0] == slopes[1]

@@ -14,7 +14,7 @@ import pytest
 import sentencepiece
 from fabricated import finish, planned
 
-from analysis.pages.report import made
+from analysis.pages.report import table_of
 from analysis.render import text as shown
 from analysis.tables.views import COLUMNS, csv_rows, document
 from experiments.registry import load
@@ -336,12 +336,12 @@ def test_tables_tell_by_which_version_their_numbers_were_counted(tmp_path: Path)
     runs = planned()[:2]
     for run, version in zip(runs, (1, 2), strict=True):
         _of_version(finish(run, tmp_path).path, version)
-    table = made(load("table5"), collect(runs, tmp_path))
+    table = table_of(load("table5"), collect(runs, tmp_path))
     told = " ".join(shown(document(table)).split())
     assert "Metric versions 1 (1 run), 2 (1 run): bits a byte of a version before 2 are never compared" in told
     by_run = {line[COLUMNS.index("runs")]: line[COLUMNS.index("metric_version")] for line in csv_rows(table)}
     assert by_run[runs[0].run_id] == "1" and by_run[runs[1].run_id] == "2"
-    newer = made(load("table5"), collect(runs[1:], tmp_path))
+    newer = table_of(load("table5"), collect(runs[1:], tmp_path))
     assert "Metric version 2." in shown(document(newer))
 
 

@@ -23,7 +23,7 @@ SIMULATE = ["simulate", "--params", "5e8", "--layers", "12", "--step-time", "1",
 
 def call_the_rest(root: Path) -> None:
     """The commands that draw or print on their own, and what notebooks display, on the runs under `root`."""
-    from analysis.pages.items import scoreboard, shown
+    from analysis.pages.items import scoreboard, show
 
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         plot = ["--plot", str(Path(folder) / "forecast.png")]
@@ -31,7 +31,7 @@ def call_the_rest(root: Path) -> None:
         for words in (["simulate", "--table4"], ["simulate", "--table4", "--json"], [*SIMULATE, *plot], empty):
             if code := repro(words):
                 raise SystemExit(f"{' '.join(words)} ended with {code}")
-    for displayed in (shown("table3", root, 1, "smoke"), scoreboard(["table3"], root, 1)):
+    for displayed in (show("table3", root, 1, "smoke"), scoreboard(["table3"], root, 1)):
         assert displayed._repr_html_()
 
 
