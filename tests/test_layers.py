@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "repro.diloco": {"repro.spec"},
     "experiments": {"repro.spec", "repro.network"},
     "repro.training": {"repro.diloco", "repro.corpus", "repro.spec"},
-    "repro.runs": {"repro.training", "experiments", "repro.diloco", "repro.corpus", "repro.spec"},
+    "repro.runs": {"repro.machines", "repro.training", "experiments", "repro.diloco", "repro.corpus", "repro.spec"},
     "repro.machines": {"repro.training", "experiments", "repro.network", "repro.diloco", "repro.spec"},
 }
 MAY_IMPORT["repro.launch"] = {"repro.runs", "repro.machines"} | MAY_IMPORT["repro.runs"] | MAY_IMPORT["repro.machines"]

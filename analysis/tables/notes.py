@@ -159,8 +159,16 @@ def _attempt(facts: dict[str, Any], dirty: bool | None) -> str:
     commit += {True: " with uncommitted changes", None: " and unknown changes", False: ""}[dirty]
     versions = facts.get("versions", {})
     named = [f"{name} {versions[name]}" for name in ("jax", "jaxlib") if name in versions]
-    machine = f"{counted(facts.get('cores', '?'), 'core')} of {facts.get('processor', 'an unknown processor')}"
+    host = f"{counted(facts.get('cores', '?'), 'core')} of {facts.get('processor', 'an unknown processor')}"
+    machine = _devices(facts.get("mesh", {})) + host
     return ", ".join([commit, f"Python {facts.get('python', '?')}", *named, machine])
+
+
+def _devices(mesh: dict[str, Any]) -> str:
+    """What was trained on, before the host's processor; records from before the platform was kept are of CPUs."""
+    if mesh.get("platform", "cpu") == "cpu":
+        return "on the CPU: "
+    return f"on {mesh['replica'] * mesh['data'] * mesh['fsdp']} x {mesh['device']} ({mesh['platform']}) beside "
 
 
 def _run_lines(rows: Iterable[Row]) -> Iterator[str]:

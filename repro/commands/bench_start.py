@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.errors import EXIT_INTERRUPTED
+from repro.machines.hardware import cpu
 from repro.runs.folder import RunFolder, open_folder
 from repro.runs.sweep import environment
 from repro.spec.identity import config_text
@@ -56,8 +57,10 @@ def lines(second: dict[str, Any], third: dict[str, Any]) -> list[str]:
 
 
 def _attempt(config: Path, root: Path, cache: Path, *, stop: bool, expected: int) -> None:
-    command = [sys.executable, "-m", "repro", "train", str(config), "--root", str(root), "--cache", str(cache)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8", env=environment(smoke=False)) as child:
+    command = [sys.executable, "-m", "repro", "train", str(config), "--json", "--root", str(root)]
+    command += ["--cache", str(cache)]
+    shown = environment(cpu(), smoke=False)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8", env=shown) as child:
         assert child.stdout is not None
         for line in child.stdout:
             if stop and json.loads(line).get("stage") == "training":

@@ -1,6 +1,7 @@
 """The commands `evaluate` and `lm-eval`: arguments in, sentences out.
 
-They run on the CPU unless JAX_PLATFORMS names an accelerator.
+`evaluate` takes the accelerators that are there, as `run` does; `lm-eval` and `export` compute on the CPU unless
+JAX_PLATFORMS names another platform.
 """
 
 import argparse
@@ -13,11 +14,12 @@ from experiments.registry import load, names, trained
 from repro.commands import options
 from repro.diloco.jax_settings import clean, pin
 from repro.errors import UserError
-from repro.evaluation.evaluator import Job, check_workers, evaluate_all, pending
+from repro.evaluation.evaluator import Job, evaluate_all, pending
 from repro.evaluation.tasks import BATCH, PARAMETERS, SETS, TASKS, choose, result_path
 from repro.files import place, read_json
+from repro.machines.hardware import Hardware, cpu, find, require_devices
+from repro.machines.seats import check_workers, holds_checkpoints
 from repro.runs.folder import RunFolder, find_run, named
-from repro.runs.sweep import default_workers
 from repro.spec.config import RunConfig
 from repro.spec.experiment import expand
 from repro.spec.identity import from_json
@@ -86,12 +88,7 @@ def evaluate(args: argparse.Namespace) -> int:
     todo = pending(jobs, args.root)
     code = 0
     if todo:
-        choose_platform()
-        clean(os.environ)  # for one sentence, where each worker would say its own
-        workers = default_workers() if args.workers is None else args.workers
-        check_workers(workers)
-        print(f"{_estimate(todo, workers)}.", file=sys.stderr)
-        code = evaluate_all(todo, args.root, args.cache, workers, batch=args.batch, source=args.source)
+        code = _score(todo, args)
     if not jobs:
         runs = f"run of {' '.join(args.what)} at scale {args.scale}"
         print(f"nothing to evaluate: no finished {runs} under {args.root}.")
@@ -100,10 +97,23 @@ def evaluate(args: argparse.Namespace) -> int:
     return code
 
 
-def _estimate(todo: tuple[Job, ...], workers: int) -> str:
-    from repro.results.collected import records
-    from repro.results.estimate import scoring_sentence
+def _score(todo: tuple[Job, ...], args: argparse.Namespace) -> int:
+    clean(os.environ)  # for one sentence, where each worker would say its own
+    hardware = find()
+    if not hardware.is_cpu and not holds_checkpoints((job.config for job in todo), hardware):
+        hardware = cpu()
+    workers = hardware.chips if args.workers is None else args.workers
+    check_workers(workers, hardware)
+    print(f"{_estimate(todo, workers, hardware)}.", file=sys.stderr)
+    return evaluate_all(todo, args.root, args.cache, workers, batch=args.batch, source=args.source, hardware=hardware)
 
+
+def _estimate(todo: tuple[Job, ...], workers: int, hardware: Hardware) -> str:
+    from repro.results.collected import records
+    from repro.results.estimate import UNTIMED, scoring_sentence
+
+    if not hardware.is_cpu:
+        return f"{counted(len(todo), 'evaluation')} on {hardware.words}: {UNTIMED}"
     return scoring_sentence([(job.config, job.spec) for job in todo], records(todo[0].config.scale), workers)
 
 
@@ -154,8 +164,7 @@ def _job(folder: RunFolder, config: RunConfig, step: int, args: argparse.Namespa
 def lm_eval(args: argparse.Namespace) -> int:
     """lm-eval's command line with a run as its model."""
     run = find_run(args.root, args.run).run_id
-    choose_platform()
-    pin()
+    open_platform()
     from repro.evaluation.lm_eval_model import command_line  # JAX and lm-eval: seconds
 
     model_args = {"run": run, "root": str(args.root), "cache": str(args.cache)}
@@ -164,6 +173,8 @@ def lm_eval(args: argparse.Namespace) -> int:
     return command_line(model_args, args.cache, args.options)
 
 
-def choose_platform() -> None:
-    """Before JAX is imported, here or in a worker: finding an accelerator's library must not start it."""
+def open_platform() -> None:
+    """Import JAX in this process, on the CPU unless JAX_PLATFORMS names another; UserError where that isn't there."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    pin()
+    require_devices()

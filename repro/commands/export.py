@@ -6,8 +6,7 @@ from pathlib import Path
 
 from experiments.registry import load, names
 from repro.commands import options
-from repro.commands.evaluate import add_common, choose_platform, refuse_experiment
-from repro.diloco.jax_settings import pin
+from repro.commands.evaluate import add_common, open_platform, refuse_experiment
 from repro.errors import UserError
 from repro.files import names as listed
 from repro.runs.folder import RunFolder, find_run
@@ -77,8 +76,7 @@ def _writer(form: str) -> Callable[..., object]:
 
 
 def _parameters(folder: RunFolder, args: argparse.Namespace) -> object:
-    choose_platform()
-    pin()
+    open_platform()
     from repro.results import safetensors as exporting  # JAX
 
     out = args.out or Path("exports") / folder.run_id

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Options of `run`, beside those that say which runs."""
-    parser.add_argument("--workers", type=options.count, help="runs side by side (default one a core)")
+    text = "runs side by side (default: one for each set of devices that a run needs; of cores one a core)"
+    parser.add_argument("--workers", type=options.count, help=text)
     parser.add_argument("--eval", choices=sorted(SETS), help="what will be evaluated after it: for the estimate")
     parser.add_argument("--retry-failed", action="store_true", help="try again what failed before")
     text = f"without a sign of another worker, seconds until its run is taken over (default {LEASE_S:g})"
@@ -41,11 +42,9 @@ def add_status(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train what is missing of an experiment; 1 when a program failed, 2 when a run can't be done, 42 when stopped."""
     from experiments.registry import trained
-    from repro.runs.sweep import Crew, Outcome, default_workers, failed_before, pending
+    from repro.runs.sweep import Outcome, failed_before, pending
     from repro.spec.experiment import expand
 
-    workers = default_workers() if args.workers is None else args.workers
-    crew = Crew(args.root, args.cache, workers, args.takeover_after, args.retry_failed)
     experiments = trained(args.experiment)
     # One seed first: every item has its first results before any has its second.
     planned = [run for experiment in experiments for run in expand(experiment, args.scale, args.seeds)]
@@ -56,10 +55,11 @@ def run(args: argparse.Namespace) -> int:
     for run_id, reason in failures.items():
         print(f"repro: {run_id} failed before: {reason} (--retry-failed tries it again)", file=sys.stderr)
     left = tuple(run for run in runs if run.run_id not in failures)
-    return _run(args, crew, left, bool(before.crashed), bool(failures))
+    return _run(args, left, bool(before.crashed), bool(failures))
 
 
-def _run(args: argparse.Namespace, crew: "Crew", runs: tuple[PlannedRun, ...], crashed: bool, failed: bool) -> int:
+def _run(args: argparse.Namespace, runs: tuple[PlannedRun, ...], crashed: bool, failed: bool) -> int:
+    crew = _crew(args, training=bool(runs))
     if runs:
         outcome = _sweep(args, crew, runs)
         if outcome.interrupted:
@@ -69,19 +69,33 @@ def _run(args: argparse.Namespace, crew: "Crew", runs: tuple[PlannedRun, ...], c
     return EXIT_BUG if crashed else EXIT_USER_ERROR if failed else 0
 
 
+def _crew(args: argparse.Namespace, *, training: bool) -> "Crew":
+    """Who will work; where there is nothing to train no device is asked for."""
+    from repro.machines.hardware import cpu, find
+    from repro.runs.sweep import Crew
+
+    hardware = find() if training else cpu()
+    workers = hardware.chips if args.workers is None else args.workers
+    return Crew(args.root, args.cache, workers, args.takeover_after, args.retry_failed, hardware)
+
+
 def _sweep(args: argparse.Namespace, crew: "Crew", runs: tuple[PlannedRun, ...]) -> "Outcome":
     from repro.corpus.prepare import prepared
+    from repro.machines.seats import parts
     from repro.results.collected import records
-    from repro.results.estimate import scoring_sentence, sentence
+    from repro.results.estimate import UNTIMED, scoring_sentence, sentence
     from repro.runs.sweep import corpora, sweep
 
+    workers = max(len(part.seats) for part in parts(runs, crew.hardware, crew.workers))  # what can't fit is refused
     for corpus, vocab in sorted(corpora(runs)):
         prepared(corpus, vocab, args.cache)
     timed = records(args.scale)
-    print(
-        f"{counted(len(runs), 'run')} to train: {sentence(runs, timed, min(crew.workers, len(runs)))}.", file=sys.stderr
-    )
-    if asked := _unscored(args):
+    long = sentence(runs, timed, workers) if crew.hardware.is_cpu else UNTIMED
+    beside = f", {workers} side by side" if workers > 1 else ""
+    print(f"{counted(len(runs), 'run')} to train on {crew.hardware.words}{beside}: {long}.", file=sys.stderr)
+    if crew.hardware.note:
+        print(crew.hardware.note, file=sys.stderr)
+    if crew.hardware.is_cpu and (asked := _unscored(args)):
         print(f"After it, `evaluate`: {scoring_sentence(asked, timed, crew.workers)}.", file=sys.stderr)
     return sweep(runs, crew, title=f"{args.experiment} at scale {args.scale}")
 

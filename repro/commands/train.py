@@ -6,6 +6,7 @@ the cluster that JAX finds in the environment. Folders must be shared between th
 
 import argparse
 import signal
+import sys
 import traceback
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +14,17 @@ from typing import Any
 
 from experiments.registry import trained
 from repro.commands import options
+from repro.cores import cores
 from repro.diloco.jax_settings import pin
 from repro.diloco.resource_flags import MESH, add_flags, asked
-from repro.diloco.resources import Resources, local_resources
+from repro.diloco.resources import Resources
 from repro.errors import EXIT_INTERRUPTED, UserError
 from repro.files import place, read_json
+from repro.machines.hardware import host_memory, require_devices, train_here
+from repro.machines.seats import all_devices, check_time
 from repro.runs.folder import RunFolder, open_folder
 from repro.runs.leases import LEASE_S, Claim, ClaimLost, Watch, take
+from repro.runs.progress import line
 from repro.runs.worker import Stop, explain, record_failure, tell
 from repro.spec.config import RunConfig
 from repro.spec.experiment import expand
@@ -42,7 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     of.add_argument("--experiment", help="of which CONFIG is a run's id")
     of.add_argument("--scale", type=options.scale, default="mini", help="paper, mini (default) or smoke")
     of.add_argument("--seeds", type=options.seeds, default=1, help="seeds 0 .. N-1 (default 1)")
-    add_flags(parser.add_argument_group("placement over all processes (default: a device a replica)"))
+    parser.add_argument("--json", action="store_true", help="progress as JSON lines on standard output, for programs")
+    text = "placement over all processes (default: all devices, each replica on as many as it has)"
+    add_flags(parser.add_argument_group(text))
     group = parser.add_argument_group("processes")
     group.add_argument("--cluster", action="store_true", help="as JAX finds them: Slurm, Kubernetes, TPU pods")
     group.add_argument("--coordinator", type=options.address, metavar="HOST:PORT", help="of process 0")
@@ -63,6 +70,7 @@ def main(args: argparse.Namespace) -> int:
     if not args.cluster and args.coordinator is None:
         options.refuse(args, ("meet_within",), "one process meets no other")
     config, stop = _config(args), Stop()  # a wrong one is told before seconds of imports
+    train_here(smoke=config.scale == "smoke", simulated=args.devices is not None)
     pin()
     from repro.errors import Interrupted
     from repro.training.processes import Cluster, any_of, from_first, is_first, join
@@ -71,6 +79,8 @@ def main(args: argparse.Namespace) -> int:
     cluster = Cluster(args.cluster, args.coordinator, args.processes, args.process, args.devices)
     if join(cluster, args.meet_within):
         stop.leave(signal.SIGTERM)
+    require_devices()
+    resources = _resources(args, config)
     claim = _claim(open_folder(args.root, config), args.takeover_after) if is_first() else None
     number = from_first(claim.number if claim else 0)
     folder = RunFolder(args.root, run_id(config), number)
@@ -79,11 +89,11 @@ def main(args: argparse.Namespace) -> int:
     outcome = "failed"
     try:
         if not any_of(is_first() and folder.summary() is not None):
-            _train(args, config, folder, stop, claim)
+            _train(args, config, resources, folder, stop, claim)
         outcome = "finished"
     except Interrupted as message:
         outcome = "interrupted"
-        tell(interrupted=str(message))
+        _tell(args, str(message), interrupted=str(message))
         return EXIT_INTERRUPTED
     except ClaimLost as message:
         outcome = "lost"
@@ -96,7 +106,7 @@ def main(args: argparse.Namespace) -> int:
         if claim:
             claim.release(outcome)
     if claim:
-        tell(finished=folder.run_id)
+        _tell(args, f"{folder.run_id}  finished: {folder.path}", finished=folder.run_id)
     return 0
 
 
@@ -110,21 +120,37 @@ def _record(claim: Claim, error: Exception) -> None:
     record_failure(claim, explain(error) if mendable else traceback.format_exc(), crashed=not mendable)
 
 
-def _train(args: argparse.Namespace, config: RunConfig, folder: RunFolder, stop: Stop, claim: Claim | None) -> None:
+def _tell(args: argparse.Namespace, text: str, **message: Any) -> None:
+    """To a program or to a person."""
+    if args.json:
+        tell(**message)
+    else:
+        print(text, file=sys.stderr, flush=True)
+
+
+def _train(
+    args: argparse.Namespace,
+    config: RunConfig,
+    resources: Resources,
+    folder: RunFolder,
+    stop: Stop,
+    claim: Claim | None,
+) -> None:
     from repro.runs.attempt import attempt
     from repro.training.loop import Pace
 
     def report(message: dict[str, Any]) -> None:
         if claim:
             claim.note(message)
-            tell(**message)
+            _tell(args, line(folder.run_id, config, message), **message)
 
     pace = replace(Pace.of(config), report_seconds=REPORT_SECONDS)
     if args.checkpoint_every is not None:
         pace = replace(pace, checkpoint_every=args.checkpoint_every)
     if claim:
         claim.folder.forget_failure()
-    attempt(config, _resources(args, config), folder, args.cache, report, stop, pace, claim)
+        report({"stage": f"on {_mesh_words(resources)}", "step": 0})
+    attempt(config, resources, folder, args.cache, report, stop, pace, claim)
 
 
 def _config(args: argparse.Namespace) -> RunConfig:
@@ -151,8 +177,28 @@ def _resources(args: argparse.Namespace, config: RunConfig) -> Resources:
     import jax
 
     given = asked(args)
-    base = Resources() if given.keys() & set(MESH) else local_resources(config, jax.device_count())
-    return replace(base, **given)
+    if given.keys() & set(MESH):
+        resources = replace(Resources(), **given)
+    else:
+        own = jax.local_devices()
+        if own[0].platform != "cpu":
+            memory = (own[0].memory_stats() or {}).get("bytes_limit")
+        else:
+            memory = (host_memory() or 0) // len(own) or None
+            if args.devices is None:
+                check_time(config, len(cores()) * jax.process_count())
+        resources = replace(all_devices(config, jax.device_count(), memory), **given)
+    resources.check(config)
+    return resources
+
+
+def _mesh_words(resources: Resources) -> str:
+    """`8 x NVIDIA H100 (gpu), replica 2 x data 1 x fsdp 4`."""
+    import jax
+
+    first = jax.devices()[0]
+    mesh = " x ".join(f"{name} {getattr(resources, name)}" for name in MESH)
+    return f"{resources.devices} x {first.device_kind} ({first.platform}), {mesh}"
 
 
 def _keep_programs(cache: Path) -> None:

@@ -4,13 +4,17 @@ A run's id promises its numbers, and JAX takes more than a hundred settings from
 release. So those that are known to change no number are let through, by name; the others are taken out before JAX is
 imported and hold what JAX has by default. What a process set by hand before is put back where it is known
 (`PINNED`). XLA reads flags of its own, which are a person's wish for speed: one that isn't known to be harmless
-is refused. Nothing here chooses devices. `pin` comes first in every process that computes, and imports JAX; the rest
-is for parents, which don't.
+is refused, as is one at which XLA would end the process. Nothing here chooses devices. `pin` comes first in every
+process that computes, and imports JAX; the rest is for parents, which don't.
 """
 
 import os
+import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from enum import Enum
+from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -68,15 +72,17 @@ HARMLESS_FLAGS = (
 ONE_PIECE = "--xla_cpu_parallel_codegen_split_count=1"
 LITTLE_EFFORT = ("--xla_backend_optimization_level=1", ONE_PIECE)
 EFFORTLESS = ("--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true", ONE_PIECE)
+READS_FLAGS = (sys.executable, "-c", "import jax; jax.devices()")
 OLD_EMITTERS, LAST_WITH_THEM = "--xla_cpu_use_fusion_emitters=false", (0, 10)  # XLA ends at a flag that it lacks
 
 
 def pin() -> None:
     """Make this process compute as every other does; before anything asks JAX for a number.
 
-    UserError for a flag of XLA that may change numbers.
+    UserError for a flag of XLA that may change numbers, or that XLA would end the process at.
     """
     kept = clean(os.environ)
+    check_flags(kept.get("XLA_FLAGS", ""))
     for name in set(os.environ) - set(kept):
         del os.environ[name]
     import jax  # reads its environment now
@@ -104,6 +110,20 @@ def clean(environment: Mapping[str, str]) -> dict[str, str]:
                     "--xla_dump_to and --xla_force_host_platform_device_count are let through."
                 )
     return {name: value for name, value in environment.items() if not _counts(name)}
+
+
+@cache
+def check_flags(flags: str) -> None:
+    """UserError for XLA_FLAGS that XLA would end the process at, with what XLA says; where it must, a child asks it."""
+    simulated = r"--xla_force_host_platform_device_count=\d+"
+    known = (*LITTLE_EFFORT, *EFFORTLESS, OLD_EMITTERS)
+    if all(word in known or re.fullmatch(simulated, word) for word in flags.split()):
+        return
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    done = subprocess.run(READS_FLAGS, env=environment, capture_output=True, encoding="utf-8", errors="replace")
+    said = re.search(r"^[EF]\d{4} .*?\] (.*)$", done.stderr, re.MULTILINE)
+    if done.returncode and said:
+        raise UserError(f"XLA ends at XLA_FLAGS={flags!r} ({said[1][:200]}): mend it, or take it out.")
 
 
 def _counts(variable: str) -> bool:

@@ -5,6 +5,7 @@ agree to rounding across layouts, and bitwise on one layout. `repro.machines.pla
 slices.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -89,12 +90,31 @@ def flash_fits(config: RunConfig) -> bool:
 
 
 def local_resources(config: RunConfig, devices: int) -> Resources:
-    """The default on one machine: a device a replica, data-parallel over the rest where it divides.
+    """The default on one machine: the first mesh on as many of its devices as the run can be laid on."""
+    return next(mesh for count in range(devices, 0, -1) for mesh in meshes(config, count))
 
-    A smoke run is nearly all compilation: its layers are scanned.
+
+def meshes(config: RunConfig, devices: int) -> Iterator[Resources]:
+    """How a run can be laid on exactly so many devices, preferred first.
+
+    As many replicas side by side as divide them; over the rest a data-parallel run splits its batch, and a replica of
+    another its parameters, as far as these divide. Layers are unrolled where a step is what takes the time: a smoke run
+    is nearly all compilation, and a model of paper scale has too many of them.
     """
-    replica = next(r for r in range(min(devices, config.replicas), 0, -1) if config.replicas % r == 0)
-    spare = devices // replica if config.sync is None else 1
-    local = config.batch // config.replicas
-    data = next(d for d in range(spare, 0, -1) if local % d == 0)
-    return Resources(replica=replica, data=data, unroll=config.scale != "smoke")
+    for replica in range(min(devices, config.replicas), 0, -1):
+        if config.replicas % replica or devices % replica:
+            continue
+        rest = devices // replica
+        widths = [width for width in range(1, rest + 1) if rest % width == 0]
+        for fsdp in widths if config.sync is None else reversed(widths):
+            mesh = Resources(replica, rest // fsdp, fsdp, unroll=config.scale == "mini")
+            if _divides(mesh, config):
+                yield mesh
+
+
+def _divides(mesh: Resources, config: RunConfig) -> bool:
+    try:
+        mesh.check(config)
+    except UserError:
+        return False
+    return True

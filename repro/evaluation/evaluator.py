@@ -20,9 +20,11 @@ from repro.diloco.jax_settings import pin
 from repro.errors import EXIT_INTERRUPTED, UserError
 from repro.evaluation.tasks import METRICS, Asked, EvalSpec, read_result
 from repro.files import place
+from repro.machines.hardware import Hardware, platforms
+from repro.machines.seats import check_workers, seats
 from repro.runs.folder import RunFolder
 from repro.spec.config import RunConfig
-from repro.words import counted, show_what_can_be
+from repro.words import show_what_can_be
 
 REPORT_SECONDS = 10.0
 
@@ -44,21 +46,34 @@ def pending(jobs: Iterable[Job], root: Path) -> tuple[Job, ...]:
 
 
 def evaluate_all(
-    jobs: tuple[Job, ...], root: Path, cache: Path, workers: int, *, batch: int, source: str = "packages"
+    jobs: tuple[Job, ...],
+    root: Path,
+    cache: Path,
+    workers: int,
+    *,
+    batch: int,
+    source: str = "packages",
+    hardware: Hardware,
 ) -> int:
-    """Do every job; the greatest exit code of the workers. Questions are made first, once for all."""
-    own = cores()
-    check_workers(workers)
+    """Do every job; the greatest exit code of the workers. Questions are made first, once for all.
+
+    Each worker has a chip of `hardware` of its own, or cores.
+    """
+    own, environment = cores(), {**os.environ, **platforms(hardware, os.environ)}
+    check_workers(workers, hardware)
     _make_questions(jobs, cache, source)
     workers = min(workers, len(jobs))
     order = [asdict(job.spec) | {"run_id": job.run_id, "step": job.step} for job in jobs]
     started = []
     try:
-        for index in range(workers):
+        for index, seat in enumerate(seats(hardware, workers, 1, os.environ)):
             words = ["--root", str(root), "--cache", str(cache), "--batch", str(batch), "--source", source]
             words += ["--cores", ",".join(map(str, own[index::workers]))]
             worker = subprocess.Popen(
-                [sys.executable, "-m", "repro.evaluation.evaluator", *words], stdin=subprocess.PIPE, encoding="utf-8"
+                [sys.executable, "-m", "repro.evaluation.evaluator", *words],
+                stdin=subprocess.PIPE,
+                encoding="utf-8",
+                env=environment | seat,
             )
             started.append(worker)
             assert worker.stdin is not None
@@ -72,13 +87,6 @@ def evaluate_all(
     if min(codes) < 0:
         print("repro: a worker was killed; run the same command to go on.", file=sys.stderr)
     return max(1 if code < 0 else code for code in codes)
-
-
-def check_workers(workers: int) -> None:
-    """UserError for more workers than cores, or none."""
-    most = len(cores())
-    if not 1 <= workers <= most:
-        raise UserError(f"workers={workers}: this machine offers {counted(most, 'core')}, choose 1 to {most}.")
 
 
 def _make_questions(jobs: tuple[Job, ...], cache: Path, source: str) -> None:

@@ -1,4 +1,4 @@
-"""How long training and scoring what is missing will take on this machine, from what such runs took before. No JAX.
+"""How long training and scoring what is missing will take on CPU cores, from what such runs took before. No JAX.
 
 A run's own record says how many processor seconds it took, compilation included: on a free core that is its wall time,
 whatever else the machine did. A run without a record, of any seed, is taken for the nearest one: same model and
@@ -18,6 +18,7 @@ from repro.spec.identity import from_json
 from repro.words import counted
 
 UNKNOWN = "no such run has been timed yet"
+UNTIMED = "how long it takes is not known, as what was timed before was timed on CPU cores"
 
 
 def seconds_of(runs: Iterable[PlannedRun], records: Iterable[Mapping[str, Any]]) -> float | None:
@@ -65,7 +66,9 @@ def _told(seconds: float) -> str:
 
 
 def _timed(record: Mapping[str, Any]) -> bool:
-    return record["summary"].get("processor_seconds") is not None
+    """Whether it tells the time of a CPU: the host of an accelerator only waits."""
+    on = record.get("made", {}).get("mesh", {}).get("device", "cpu")
+    return on == "cpu" and record["summary"].get("processor_seconds") is not None
 
 
 def _one(config: RunConfig, timed: list[tuple[RunConfig, float]]) -> float:

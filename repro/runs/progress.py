@@ -1,4 +1,5 @@
-"""What a person sees of a sweep: a bar for each worker and one for all, or plain lines without a terminal."""
+"""What a person sees of a sweep: a bar for each worker and one for all, or plain lines without a terminal; of one run
+alone, lines."""
 
 import time
 from types import TracebackType
@@ -17,6 +18,16 @@ LINE_SECONDS = 15.0  # between two lines of one worker, without a terminal
 def work(config: RunConfig) -> float:
     """How long a run takes, up to a constant: its FLOPs, and a fixed cost a step that small models feel."""
     return config.flops + 1e8 * config.steps
+
+
+def line(run: str, config: RunConfig, message: dict[str, Any]) -> str:
+    """What the training loop tells, in words: `35m-dp-s0-…  training  20/24  loss 3.401  12.3k tokens/s`."""
+    if "warning" in message:
+        return f"{run}  {message['warning']}"
+    text = f"{run}  {message['stage']}  {message.get('step', 0)}/{config.steps}"
+    if "loss" in message:
+        text += f"  loss {message['loss']:.3f}  {message['tokens_per_s'] / 1000:.1f}k tokens/s"
+    return text
 
 
 class Board:
@@ -56,15 +67,14 @@ class Board:
     def update(self, worker: int, run: PlannedRun, message: dict[str, Any]) -> None:
         """A message of a worker: stage, step and, in training, loss and tokens/s."""
         if "warning" in message:
-            self.say(f"{run.run_id}  {message['warning']}")
+            self.say(line(run.run_id, run.config, message))
+            message = {key: value for key, value in message.items() if key != "warning"}
         step, steps = message.get("step", 0), run.config.steps
         if message["stage"] == "training" and self._start is None:
             self._start = time.monotonic()
             self._base = sum(self._done.values())
         self._done[run.run_id] = work(run.config) * step / steps
-        text = f"{run.run_id}  {message['stage']}  {step}/{steps}"
-        if "loss" in message:
-            text += f"  loss {message['loss']:.3f}  {message['tokens_per_s'] / 1000:.1f}k tokens/s"
+        text = line(run.run_id, run.config, message)
         self._progress.update(self._bars[worker], total=steps, completed=step, text=text)
         self._text[worker] = text
         self.tick()

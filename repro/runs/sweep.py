@@ -1,6 +1,7 @@
-"""Runs the runs of an experiment on this machine: one worker process a core, side by side. No JAX.
+"""Runs the runs of an experiment on this machine: worker processes side by side. No JAX.
 
-Two processes of one core each beat one of two cores on models this small. The parent holds no state
+Each has the accelerators that its runs need, or a core: two processes of one core each beat one of two cores on models
+this small. The parent holds no state
 that matters: what is finished is what has a summary, so a sweep may be killed and started again, and sweeps
 at once, here or on machines that share the folder, share the work: each worker claims the run it does.
 """
@@ -21,25 +22,17 @@ from pathlib import Path
 from typing import Any
 
 from repro.cores import cores
-from repro.diloco.jax_settings import clean, xla_flags
-from repro.errors import UserError
+from repro.diloco.jax_settings import clean
 from repro.files import is_bucket
+from repro.machines.hardware import Hardware, cpu, training_environment
+from repro.machines.seats import Part, check_workers, parts
 from repro.runs.folder import RunFolder
 from repro.runs.leases import LEASE_S, Watch, check_lease
 from repro.runs.progress import Board
 from repro.runs.takeover import saved_steps
 from repro.spec.experiment import PlannedRun, unique
 from repro.spec.identity import config_text
-from repro.words import counted
 
-# XLA on CPU allocates its temporaries anew each step. Kept by the process, they cost no page faults: a third of a step.
-# Read by the C library when a process starts, so the parent sets them.
-ALLOCATOR = {
-    "MALLOC_ARENA_MAX": "1",
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": "4000000000",
-    "MALLOC_TOP_PAD_": "200000000",
-}
 BUSY_WAIT = 2.0  # seconds before a run that another sweep holds is looked at again
 DEATHS = 3  # workers that may die at a run between two checkpoints before it counts as their cause
 WORKER = ("-m", "repro.runs.worker")
@@ -56,12 +49,11 @@ class Crew:
     workers: int
     lease_s: float = LEASE_S  # a worker's run is taken over when it gives no sign for so long
     retry_failed: bool = False
+    hardware: Hardware = field(default_factory=cpu)
 
     def __post_init__(self) -> None:
         """UserError when this machine can't have so many workers, or a lease is no time."""
-        most = default_workers()
-        if not 1 <= self.workers <= most:
-            raise UserError(f"workers={self.workers}: this machine offers {counted(most, 'core')}, choose 1 to {most}.")
+        check_workers(self.workers, self.hardware)
         check_lease(self.lease_s)
 
     @property
@@ -78,6 +70,13 @@ class Outcome:
     failed: dict[str, str] = field(default_factory=dict)
     crashed: dict[str, str] = field(default_factory=dict)
     interrupted: bool = False
+
+    def add(self, other: "Outcome") -> None:
+        """What became of the runs of another."""
+        self.finished += other.finished
+        self.failed |= other.failed
+        self.crashed |= other.crashed
+        self.interrupted |= other.interrupted
 
 
 def pending(runs: Iterable[PlannedRun], root: Path) -> tuple[PlannedRun, ...]:
@@ -103,19 +102,22 @@ def failed_before(runs: Iterable[PlannedRun], root: Path) -> Outcome:
 
 def sweep(runs: Iterable[PlannedRun], crew: Crew, *, title: str = "") -> Outcome:
     """Finish every run, some at a time; returns when all are done, failed, or a signal came."""
-    todo = pending(runs, crew.root)
-    if not todo:
-        return Outcome()
-    crew.log.parent.mkdir(parents=True, exist_ok=True)
-    with crew.log.open("a", encoding="utf-8") as log:
-        return _Pool(todo, crew, cores(), log, title).run()
+    outcome = Outcome()
+    todo = parts(pending(runs, crew.root), crew.hardware, crew.workers)
+    if todo:
+        crew.log.parent.mkdir(parents=True, exist_ok=True)
+        with crew.log.open("a", encoding="utf-8") as log:
+            for part in todo:
+                if not outcome.interrupted:
+                    outcome.add(_Pool(part, crew, log, title).run())
+    return outcome
 
 
 class _Pool:
     """The worker processes and the queue of runs."""
 
-    def __init__(self, todo: tuple[PlannedRun, ...], crew: Crew, own: list[int], log: Any, title: str) -> None:
-        self.waiting = deque(todo)
+    def __init__(self, part: Part, crew: Crew, log: Any, title: str) -> None:
+        self.waiting = deque(part.runs)
         self.later: deque[tuple[float, PlannedRun]] = deque()  # held by others, with when to look again
         self.messages: queue.Queue[tuple[int, dict[str, Any] | None]] = queue.Queue()
         self.current: dict[int, PlannedRun] = {}
@@ -123,17 +125,18 @@ class _Pool:
         self.ready: set[int] = set()  # workers that listen
         self.deaths: dict[str, tuple[int, int]] = {}  # run -> workers that died at it since it came to a step, step
         self.outcome, self.crew, self.log, self.watch = Outcome(), crew, log, Watch()
-        count = min(crew.workers, len(todo))
-        self.environment = environment(smoke=all(run.config.scale == "smoke" for run in todo))
-        self.cores = [own[i::count] for i in range(count)]
+        count = len(part.seats)
+        self.environment = environment(crew.hardware, smoke=all(run.config.scale == "smoke" for run in part.runs))
+        self.part, self.cores = part, [cores()[i::count] for i in range(count)]
         self.workers = [self._start(i) for i in range(count)]
-        self.board = Board(todo, count, title)
+        self.board = Board(part.runs, count, title)
         self.looked = time.monotonic()
         self.false_starts = 0  # workers in a row that ended before they were ready
 
     def _start(self, index: int) -> subprocess.Popen:
         share, crew = ",".join(map(str, self.cores[index])), self.crew
         words = ["--cores", share, "--cache", str(crew.cache), "--root", str(crew.root), "--lease", str(crew.lease_s)]
+        words += ["--memory", str(self.part.memory or 0)]
         # Its own group, so that a Ctrl-C reaches the parent alone, which asks each worker once.
         worker = subprocess.Popen(
             [sys.executable, *WORKER, *words],
@@ -142,7 +145,7 @@ class _Pool:
             stderr=self.log,
             encoding="utf-8",
             start_new_session=True,
-            env=self.environment,
+            env=self.environment | self.part.seats[index],
         )
         threading.Thread(target=self._listen, args=(index, worker), daemon=True).start()
         return worker
@@ -317,16 +320,9 @@ def _send(worker: subprocess.Popen, message: dict[str, Any]) -> None:
         pass  # the listener reports the end of the worker
 
 
-def environment(*, smoke: bool) -> dict[str, str]:
+def environment(hardware: Hardware, *, smoke: bool) -> dict[str, str]:
     """Of a process that trains here. UserError for a flag of XLA that may change numbers."""
-    kept = clean(os.environ)
-    flags = xla_flags(kept.get("XLA_FLAGS", ""), smoke=smoke)
-    return {**kept, **ALLOCATOR, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
-
-
-def default_workers() -> int:
-    """One a core."""
-    return len(cores())
+    return training_environment(hardware, clean(os.environ), smoke=smoke)
 
 
 def corpora(runs: Iterable[PlannedRun]) -> set[tuple[str, int]]:

@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--root", required=True)
     parser.add_argument("--lease", type=float, required=True)
+    parser.add_argument("--memory", type=int, required=True, help="bytes of a device; 0 where it isn't known")
     args = parser.parse_args()
     keep_to(int(core) for core in args.cores.split(","))
     stop = Stop(with_parent=True)
@@ -75,7 +76,6 @@ def _configure_jax(cache: Path) -> None:
     pin()
     import jax
 
-    jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_compilation_cache_dir", str((cache / "xla").resolve()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
@@ -99,14 +99,14 @@ def _serve(request: dict[str, Any], args: argparse.Namespace, stop: Stop) -> boo
     if claim is None:
         tell(busy=run_id)
         return True
-    outcome = _ended(config, claim, request["retry"], args.cache, stop)
+    outcome = _ended(config, claim, request["retry"], args, stop)
     (kind,) = outcome.keys() & {"finished", "lost", "interrupted", "failed", "crashed"}
     claim.release(kind)
     tell(**outcome)
     return kind != "interrupted"
 
 
-def _ended(config: "RunConfig", claim: "Claim", retry: bool, cache: Path, stop: Stop) -> dict[str, Any]:
+def _ended(config: "RunConfig", claim: "Claim", retry: bool, args: argparse.Namespace, stop: Stop) -> dict[str, Any]:
     """Do a claimed run; how it ended, as told to the parent."""
     from repro.errors import Interrupted, UserError
     from repro.runs.leases import ClaimLost
@@ -117,7 +117,7 @@ def _ended(config: "RunConfig", claim: "Claim", retry: bool, cache: Path, stop: 
             if (failure := folder.failure()) is not None and not retry:
                 return {"crashed" if failure.get("crashed") else "failed": folder.run_id, "reason": failure["reason"]}
             folder.forget_failure()
-            _attempt(config, claim, cache, stop)
+            _attempt(config, claim, args, stop)
         return {"finished": folder.run_id}
     except ClaimLost as message:
         return {"lost": str(message)}
@@ -147,18 +147,18 @@ def record_failure(claim: "Claim", reason: str, *, crashed: bool) -> None:
         claim.folder.write_failure(reason, crashed=crashed)
 
 
-def _attempt(config: "RunConfig", claim: "Claim", cache: Path, stop: Stop) -> None:
+def _attempt(config: "RunConfig", claim: "Claim", args: argparse.Namespace, stop: Stop) -> None:
     import jax
 
-    from repro.diloco.resources import local_resources
+    from repro.machines.seats import worker_resources
     from repro.runs.attempt import attempt
 
     def report(message: dict[str, Any]) -> None:
         claim.note(message)
         tell(**message)
 
-    resources = local_resources(config, jax.local_device_count())
-    attempt(config, resources, claim.folder, cache, report, stop, claim=claim)
+    resources = worker_resources(config, jax.local_device_count(), args.memory or None)
+    attempt(config, resources, claim.folder, args.cache, report, stop, claim=claim)
 
 
 if __name__ == "__main__":

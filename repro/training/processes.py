@@ -174,4 +174,5 @@ def _own_entries(row_M: jax.Array) -> np.ndarray:
 
 def facts() -> dict[str, Any]:
     """What the provenance of a run says of its processes."""
-    return {"processes": jax.process_count(), "device": jax.devices()[0].device_kind}
+    first = jax.devices()[0]
+    return {"processes": jax.process_count(), "platform": first.platform, "device": first.device_kind}

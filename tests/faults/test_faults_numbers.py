@@ -26,6 +26,7 @@ from repro.corpus.tokens import Tokenizer, TokenSet, open_tokens
 from repro.diloco.jax_settings import FLAGS, LITTLE_EFFORT, PINNED, clean, in_force, pin
 from repro.errors import UserError
 from repro.evaluation import evaluator
+from repro.machines.hardware import cpu
 from repro.results import curves
 from repro.results.collected import load as load_records
 from repro.results.collected import records, save
@@ -79,12 +80,12 @@ def test_a_flag_of_xla_that_may_change_a_number_is_refused_by_its_name(variable:
 def test_the_environment_of_a_sweep_holds_no_setting_that_changes_a_number(monkeypatch: pytest.MonkeyPatch):
     for name, value in TAKEN_OUT.items():
         monkeypatch.setenv(name, value)
-    assert not TAKEN_OUT.keys() & environment(smoke=True).keys()
+    assert not TAKEN_OUT.keys() & environment(cpu(), smoke=True).keys()
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=x --xla_backend_optimization_level=0")
-    assert environment(smoke=False)["XLA_FLAGS"].endswith(" ".join(LITTLE_EFFORT))  # the last word wins
+    assert environment(cpu(), smoke=False)["XLA_FLAGS"].endswith(" ".join(LITTLE_EFFORT))  # the last word wins
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
     with pytest.raises(UserError, match="fast_math"):
-        environment(smoke=False)
+        environment(cpu(), smoke=False)
 
 
 def test_what_a_process_set_by_hand_is_put_back_and_what_is_in_force_is_told(monkeypatch: pytest.MonkeyPatch):

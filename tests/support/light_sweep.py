@@ -2,7 +2,8 @@
 
 Claims, takeover, fences, signals and the sweep are the real ones, and an attempt takes a second, not a minute. What it
 can't show is that a model's bits survive: `test_resume` and the torture test with real runs do. LIGHT_SWEEP in the
-environment makes each attempt raise, die, or hear no signal, or a worker start late.
+environment makes each attempt raise, die, or hear no signal, or a worker start late; LIGHT_DEVICES is what JAX is to
+have found, as JSON.
 """
 
 import hashlib
@@ -14,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import repro.machines.hardware
 import repro.runs.sweep
 import repro.runs.worker
 from repro.commands.cli import main
@@ -24,12 +26,14 @@ from repro.runs.takeover import begin, saved_steps
 
 STEP_S = 0.1
 KEEP, EVERY = 2, 3
+SHOWN = ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES", "XLA_FLAGS")
 WORKER = "worker"
 
 
-def attempt(config: Any, claim: Claim, cache: Path, stop: Any) -> None:
+def attempt(config: Any, claim: Claim, args: Any, stop: Any) -> None:
     """As `repro.runs.attempt.attempt`."""
-    entry, outcome = Attempt(claim.folder, {}), "failed"
+    shown = {name: os.environ.get(name) for name in SHOWN}
+    entry, outcome = Attempt(claim.folder, {"environment": shown}), "failed"
     try:
         _train(config.steps, claim, stop)
         outcome = "finished"
@@ -84,5 +88,7 @@ if __name__ == "__main__":
         repro.runs.worker._attempt = attempt
         del sys.argv[1]
         sys.exit(repro.runs.worker.main())
+    if devices := os.environ.get("LIGHT_DEVICES"):
+        repro.machines.hardware.PROBE = (sys.executable, "-c", f"print({devices!r})")
     repro.runs.sweep.WORKER = (str(Path(__file__).resolve()), WORKER)
     sys.exit(main())

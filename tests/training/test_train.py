@@ -100,8 +100,8 @@ def test_a_batch_that_does_not_divide_over_devices_is_one_sentence(tmp_path: Pat
         (ALONE, 2, (1, 2, 1)),
         (ALONE, 3, (1, 2, 1)),  # four sequences don't divide over three
         (DILOCO, 1, (1, 1, 1)),
-        (DILOCO, 8, (2, 1, 1)),
-        (tiny.run_config(tiny.synced(), replicas=3, batch=6), 2, (1, 1, 1)),
+        (DILOCO, 8, (2, 1, 2)),  # two sequences a replica
+        (tiny.run_config(tiny.synced(), replicas=3, batch=6), 2, (1, 1, 2)),
     ],
 )
 def test_the_default_placement(config: RunConfig, devices: int, mesh: tuple[int, int, int]) -> None:
