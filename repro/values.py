@@ -69,7 +69,7 @@ Seconds = Annotated[float, number(above=0, most=1e7)]
 WORD = text(
     r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,254}", "a name of letters, digits and ._:/@+- that begins with a letter or digit"
 )
-PATH = text(r"[^\x00-\x1f\x7f-][^\x00-\x1f\x7f]{0,4095}", "a path in one line that begins with no dash")
+PATH = text(r"[^\x00-\x20\x7f-][^\x00-\x1f\x7f]{0,4095}", "a path in one line that begins with no dash")
 
 
 def check_fields(config: Any) -> None:

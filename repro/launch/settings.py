@@ -3,10 +3,10 @@
 import tomllib
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from types import NoneType
-from typing import Any, get_type_hints
+from typing import Annotated, Any
 
 from repro.errors import UserError, check_known
+from repro.values import PATH, WORD, check_fields, one_of, several, text, whole
 
 EXAMPLE = """\
 project = "my-project"                                  # of Google Cloud
@@ -17,6 +17,13 @@ root = "gs://my-bucket/runs"                            # run folders: configs, 
 cache = "/tokens"                                       # in the pod: the folder that holds tokens/
 storage = ["tokens"]                                    # what xpk mounts there (`xpk storage attach`)
 """
+# What becomes an argument of xpk or a label of Kubernetes.
+Word = Annotated[str, WORD]
+SEGMENT = (
+    r"(?!\.\.?(?:/|\Z))[^/\x00-\x20\x7f?*\[\]#]{1,255}"  # of an object's name; these signs are patterns to some tools
+)
+BUCKET = rf"gs://[a-z0-9][a-z0-9._-]{{1,220}}[a-z0-9](?:/{SEGMENT})+/?"
+Bucket = Annotated[str, text(BUCKET, "gs://BUCKET/PATH, as pods on several machines share a bucket")]
 CAPACITIES = ("on-demand", "spot", "flex")
 
 
@@ -24,50 +31,29 @@ CAPACITIES = ("on-demand", "spot", "flex")
 class Settings:
     """One cluster and its bucket. UserError with the value for what can't be."""
 
-    project: str
-    zone: str
-    cluster: str
-    image: str
-    root: str  # gs://BUCKET/PATH of the run folders
-    cache: str  # absolute path in the pod: tokens as `prepare` left them
-    storage: tuple[str, ...] = ()  # names of what xpk mounts
-    topology: str | None = None  # chips of a slice such as v5e:8x16; None: the rule's
-    slices: int | None = None  # None: the rule's
-    capacity: str = "on-demand"  # on-demand, spot, flex, or the name of a reservation
-    priority: str = "medium"  # of Kueue: very-low, low, medium, high, very-high
-    restarts: int = 1000  # of a pre-empted run, before its JobSet gives up
-    grace_s: int = 120  # from SIGTERM to the kill
-    keep_s: int = 3600  # an ended JobSet is shown so long, and in its way for as long
-    xpk: str = ".venv-xpk/bin/xpk"
+    project: Word
+    zone: Word
+    cluster: Word
+    image: Word
+    root: Bucket  # of the run folders
+    cache: Annotated[str, text(r"/[^\x00-\x1f\x7f]{0,4095}", "an absolute path, as it is in the pod")]  # of the tokens
+    storage: Annotated[tuple[Word, ...], several(0, f"a list, each {WORD.description}")] = ()  # what xpk mounts
+    topology: Word | None = None  # chips of a slice such as v5e:8x16; None: the rule's
+    slices: Annotated[int, whole(1, 4096)] | None = None  # None: the rule's
+    capacity: Word = "on-demand"  # on-demand, spot, flex, or the name of a reservation
+    priority: Annotated[str, one_of("very-low", "low", "medium", "high", "very-high")] = "medium"  # of Kueue
+    restarts: Annotated[int, whole(0, 10**6)] = 1000  # of a pre-empted run, before its JobSet gives up
+    grace_s: Annotated[int, whole(1, 86_400)] = 120  # from SIGTERM to the kill
+    keep_s: Annotated[int, whole(0, 10**7)] = 3600  # an ended JobSet is shown so long, and in its way for as long
+    xpk: Annotated[str, PATH] = ".venv-xpk/bin/xpk"
 
     def __post_init__(self) -> None:
-        for name, hint in get_type_hints(Settings).items():
-            kinds, words = _KINDS[hint]
-            value = getattr(self, name)
-            if not isinstance(value, kinds) or value == "" or isinstance(value, bool):
-                raise UserError(f"{name} = {value!r}: it must be {words}.")
-        if not self.root.startswith("gs://") or self.root.count("/") < 3:
-            raise UserError(f"root = {self.root!r}: pods on several machines share a bucket, so gs://BUCKET/PATH.")
-        if not self.cache.startswith("/"):
-            raise UserError(f"cache = {self.cache!r}: give an absolute path, as it is in the pod.")
-        for name, least in (("restarts", 0), ("grace_s", 0), ("keep_s", 0), ("slices", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise UserError(f"{name} = {value}: {least} or more.")
+        check_fields(self)
 
     @property
     def programs(self) -> str:
         """Where all pods keep compiled programs, so that a restart loads them: beside the run folders."""
         return self.root.rstrip("/").rpartition("/")[0] + "/xla"
-
-
-_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
-    str: ((str,), "a text that isn't empty"),
-    int: ((int,), "a whole number"),
-    str | None: ((str, NoneType), "a text that isn't empty"),
-    int | None: ((int, NoneType), "a whole number"),
-    tuple[str, ...]: ((tuple,), "a list of names"),
-}
 
 
 def read_settings(path: Path, flags: dict[str, Any]) -> Settings:
@@ -93,5 +79,5 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
     except IsADirectoryError as error:
         raise UserError(f"{path} is a folder: name a file, as docs/pod.md says.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not TOML ({error}).") from error

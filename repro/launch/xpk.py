@@ -15,7 +15,7 @@ LEFT_ALONE = "already exists, XPK will not create this workload"
 def require(xpk: str) -> str:
     """The absolute path of xpk; UserError with the command that installs it."""
     path = Path(xpk).expanduser().absolute()
-    if not os.access(path, os.X_OK):
+    if not path.is_file() or not os.access(path, os.X_OK):
         raise UserError(f"xpk isn't at {xpk}: `make xpk` installs it there, or name another with --xpk.")
     return str(path)
 
@@ -48,16 +48,19 @@ def create(xpk: str, arguments: Sequence[str]) -> bool:
 
 
 def _call(command: Sequence[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Every question that xpk asks ("overwrite it?") is answered with no."""
-    return subprocess.run(
-        command,
-        input="n\n",
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        env={**os.environ, **environment},
-        check=False,
-    )
+    """Every question that xpk asks ("overwrite it?") is answered with no; UserError for what is no program."""
+    try:
+        return subprocess.run(
+            command,
+            input="n\n",
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            env={**os.environ, **environment},
+            check=False,
+        )
+    except OSError as error:
+        raise UserError(f"{command[0]} can't be run ({error.strerror}): `make xpk` installs xpk anew.") from error
 
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:

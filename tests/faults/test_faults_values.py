@@ -10,6 +10,7 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import launch_rig
 import pytest
 import tiny
 
@@ -17,6 +18,8 @@ from repro.commands import cli
 from repro.diloco.resources import Resources
 from repro.errors import UserError
 from repro.files import read_json
+from repro.launch.settings import Settings
+from repro.launch.xpk import create, require
 from repro.spec.config import RunConfig
 from repro.spec.identity import config_text, from_json, run_id
 
@@ -305,3 +308,88 @@ def test_every_field_of_resources_refuses() -> None:
         for value in values:
             with pytest.raises(UserError, match=rf"^{name}=.*: give .*\.$"):
                 Resources(**{name: value})
+
+
+NO_WORD = ["", " ", "--delete", "-x", "a b", "a\nb", "a\0b", "\n", "x" * 300, "ü", 3, True, None, [], {}]
+# setting -> what it must refuse
+SETTINGS: dict[str, list[Any]] = {
+    **{name: NO_WORD for name in ("project", "zone", "cluster", "image")},
+    "root": [
+        *NO_WORD,
+        "runs",
+        "/runs",
+        "gs://",
+        "gs://b",
+        "gs://b/",
+        "gs:///runs",
+        "gs://bucket/",
+        "gs://bucket//",
+        "gs://bucket/..",
+        "gs://bucket/a//b",
+        "gs://-b-/runs",
+        "gs://Bucket/runs",
+        "gs://bucket/a b",
+        "s3://bucket/runs",
+    ],
+    "cache": [*NO_WORD, "tokens", "~/tokens", "gs://bucket/tokens", "/a\0b", "/a\nb"],
+    "storage": ["tokens", [1], [""], ["--x"], [None], [["a"]], ["a b"], {}, 3, None],
+    "topology": ["", "--x", "v5e:4x4\n", 4, []],
+    "slices": [0, -1, 1.5, True, "4", 10**20, []],
+    "capacity": [*NO_WORD, "--spot"],
+    "priority": ["", "urgent", "Medium", "medium\n", 1, None, []],
+    "restarts": [-1, 1.5, True, "9", 10**20, None, float("inf"), float("nan")],
+    "grace_s": [0, -1, 1.5, True, "9", 10**20, None, float("inf")],
+    "keep_s": [-1, 1.5, True, "9", 10**20, None],
+    "xpk": ["", " ", "--help", "a\0b", "a\nb", 3, None, []],
+}
+
+
+def test_every_setting_refuses() -> None:
+    assert set(SETTINGS) == {field.name for field in fields(Settings)}
+    for name, values in SETTINGS.items():
+        for value in values:
+            if value is not None or name not in ("topology", "slices"):
+                with pytest.raises(UserError, match=rf"^{name}=.*: give .*\.$"):
+                    Settings(**{**launch_rig.SETTINGS, name: tuple(value) if isinstance(value, list) else value})
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('root = "gs://b/"', "root='gs://b/': give gs://BUCKET/PATH"),
+        ("storage = [1]", "storage=(1,): give a list, each a name of letters"),
+        ("restarts = nan", "restarts=nan: give a whole number from 0 to 1,000,000"),
+        ("restarts = 99999999999999999999", "restarts=99999999999999999999: give a whole number"),
+        ("grace_s = 2026-01-01", "grace_s=datetime.date(2026, 1, 1): give a whole number from 1 to 86,400"),
+        ('project = "a\\u0000b"', "project='a\\x00b': give a name"),
+        ("topology = 'v5e:٤x٤'", "topology='v5e:٤x٤': give a name"),
+        ("topology = 'v5e:4x0'", "topology 'v5e:4x0': name the chip and the sides"),
+        ("x = " + "[" * 100_000, "is not TOML"),
+        ("project = 'a'\nproject = 'b'", "is not TOML"),
+        ("[project]\nname = 'x'", "project={'name': 'x'}: give a name"),
+    ],
+    ids=lambda text: text[:30],
+)
+def test_a_setting_that_can_not_be_is_one_sentence(
+    line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = line.strip("[").split("]")[0].split(" ")[0]
+    rest = [f'{name} = "{value}"\n' for name, value in launch_rig.SETTINGS.items() if isinstance(value, str)]
+    path = tmp_path / "launch.toml"
+    path.write_text("".join(text for text in rest if not text.startswith(f"{key} ")) + line, encoding="utf-8")
+    (tmp_path / "empty").mkdir()
+    words = ["launch", "table5", "--engine", "xpk", "--scale", "paper", "--dry-run", "--settings", str(path)]
+    refused(words, said, tmp_path / "empty", monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\x7fELF", b"#!/nowhere/python\n"], ids=str)
+def test_an_xpk_that_is_broken_is_one_sentence(content: bytes | None, tmp_path: Path) -> None:
+    xpk = tmp_path / "xpk"
+    if content is None:
+        xpk.mkdir()
+    else:
+        xpk.write_bytes(content)
+        xpk.chmod(0o755)
+    with pytest.raises(UserError, match="make xpk") as caught:
+        create(require(str(xpk)), ["workload", "create"])
+    assert "\n" not in str(caught.value)

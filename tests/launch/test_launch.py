@@ -256,15 +256,15 @@ def test_a_dry_run_writes_a_manifest_of_each_run_and_starts_nothing(pods: list[s
     ("text", "sentence"),
     [
         ("clustr = 'x'", "unknown setting 'clustr': did you mean 'cluster'?"),
-        ("cluster = 3", "cluster = 3: it must be a text"),
-        ("slices = 0", "slices = 0: 1 or more"),
-        ("slices = true", "slices = True: it must be a whole number"),
-        ("root = 'runs'", "root = 'runs': pods on several machines share a bucket"),
-        ("cache = 'tokens'", "cache = 'tokens': give an absolute path"),
+        ("cluster = 3", "cluster=3: give a name of letters"),
+        ("slices = 0", "slices=0: give a whole number from 1"),
+        ("slices = true", "slices=True: give a whole number"),
+        ("root = 'runs'", "root='runs': give gs://BUCKET/PATH, as pods on several machines share a bucket"),
+        ("cache = 'tokens'", "cache='tokens': give an absolute path"),
         ("topology = 'v5e'", "topology 'v5e': name the chip and the sides"),
         ("topology = 'v9:4x4'", "the chip is one of"),
         ("cluster = ", "is not TOML"),
-        ("project = ''", "project = '': it must be a text that isn't empty"),
+        ("project = ''", "project='': give a name of letters"),
     ],
 )
 def test_bad_settings_are_one_sentence(
