@@ -9,7 +9,7 @@ from analysis.paper.inconsistencies import PCIE_CODING, PCIE_GBIT_PER_LANE, PCIE
 from analysis.paper.published import Published, interval
 from analysis.paper.simulated import Account, account_cells, claim_cells
 from analysis.paper.statements import cell, value
-from experiments.streaming.base import ABLATED, LADDER, TOKENS_PER_PARAMETER, dolma, model, streaming
+from experiments.streaming.base import ABLATED, LADDER, OUTER, TOKENS_PER_PARAMETER, dolma, model, streaming
 from experiments.streaming.figure6 import SIZES as FRAGMENT_SIZES
 from experiments.streaming.table4 import EXPERIMENT as TABLE4
 from experiments.streaming.table4 import NETWORKS
@@ -99,7 +99,7 @@ def memory_100b() -> Finding:
 def pcie() -> Finding:
     """The transfer at the stated speed and at that of the bus."""
     hundred = NETWORKS[2]
-    added = memory(int(hundred.params), round(hundred.params * LAYERS / hundred.layers)).added_in_hbm
+    added = memory(int(hundred.params), round(hundred.params * LAYERS / hundred.layers), OUTER).added_in_hbm
     stated = 1e3 * added / (value("statements", "PCIe", "Bandwidth (TB/s)") * 1e12)
     bus = 1e3 * added / (PCIE_LANES * PCIE_GBIT_PER_LANE * PCIE_CODING / 8 * 1e9)
     limit = value("statements", "PCIe", "Transfer below (ms)")
@@ -109,15 +109,14 @@ def pcie() -> Finding:
         [("ms at the stated speed", stated), (f"ms over PCIe 5.0 x{PCIE_LANES}", bus)],
         f"below {limit:g} ms",
         "stated in the text",
-        f"{added / 1e9:.1f} GB: outer parameters and momentum of {LAYERS} of {hundred.layers} layers in float32, one "
-        "way, unsharded.",
+        f"{added / 1e9:.1f} GB: the outer state of {LAYERS} of {hundred.layers} layers in float32, one way, unsharded.",
     )
 
 
 def transfer_negligible() -> Finding:
     """The transfer of a fragment beside the compute of the steps between two fragments at 100B."""
     hundred = NETWORKS[2]
-    added = memory(int(hundred.params), round(hundred.params * LAYERS / hundred.layers)).added_in_hbm
+    added = memory(int(hundred.params), round(hundred.params * LAYERS / hundred.layers), OUTER).added_in_hbm
     period = paper_period(-(-hundred.layers // LAYERS))
     compute = period * hundred.step_time_s
     stated = added / (value("statements", "PCIe", "Bandwidth (TB/s)") * 1e12) / compute

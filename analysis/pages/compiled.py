@@ -13,10 +13,10 @@ Json = Mapping[str, Any]
 COMPILED = "compiled"  # data/results/compiled.json
 
 NOTES = (
-    "Memory is that of one chip: arguments (parameters, both moments of Adam, outer state, tokens), temporaries "
-    "(gradients, activations, buffers), resting (outer state of fragments that the program doesn't name), and the "
-    "sum with code and outputs that take no argument's place, beside the part of what the compiler may give out and "
-    "what the rule had estimated. Host: arguments and temporaries in pinned memory of the host.",
+    "Memory is that of one chip: arguments (parameters, what the inner optimiser keeps, outer state, tokens), "
+    "temporaries (gradients, activations, buffers), resting (outer state of fragments that the program doesn't name), "
+    "and the sum with code and outputs that take no argument's place, beside the part of what the compiler may give "
+    "out and what the rule had estimated. Host: arguments and temporaries in pinned memory of the host.",
     "A cycle is H steps (one step where nothing synchronises); bytes are those of one replica, of one slice for "
     "Data-Parallel. Rule: the paper's account, N parameters of 4 or 16 bits, the part of them that is kept "
     "where values are dropped. Payload: codes, scales and masks, all parameters. HLO: what the compiled programs' own "

@@ -13,7 +13,7 @@ from analysis.paper.fits import loss_slope, power_law, published_points
 from analysis.paper.published import by_place, interval, load
 from analysis.paper.simulated import account_cells, claim_cells, table4_cells
 from analysis.render import Document, Grid, write
-from experiments.streaming.base import SIZES, TOKENS_PER_PARAMETER, model, streaming
+from experiments.streaming.base import OUTER, SIZES, TOKENS_PER_PARAMETER, model, streaming
 from experiments.streaming.table4 import EXPERIMENT as TABLE4
 from repro.network.account import memory, printed_terabytes, rule_bits, steps_of, training_hours, true_terabytes
 from repro.network.methods import BASELINE_BITS, Method, Network
@@ -107,7 +107,7 @@ def _memory_units() -> Inconsistency:
 
 def _pcie() -> Inconsistency:
     hundred = TABLE4.networks[2]
-    added = memory(int(hundred.params), round(hundred.params * 3 / hundred.layers)).added_in_hbm
+    added = memory(int(hundred.params), round(hundred.params * 3 / hundred.layers), OUTER).added_in_hbm
     stated = added / (_value("PCIe", "Bandwidth (TB/s)") * 1e12)
     bus = PCIE_LANES * PCIE_GBIT_PER_LANE * PCIE_CODING / 8 * 1e9
     return Inconsistency(

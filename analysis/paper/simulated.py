@@ -13,7 +13,7 @@ from pathlib import Path
 
 from analysis.paper.published import Published, by_place, interval, load, verdict
 from analysis.render import Document, Grid, Notes, text, write
-from experiments.streaming.base import TOKENS_PER_PARAMETER, model
+from experiments.streaming.base import OUTER, TOKENS_PER_PARAMETER, model
 from experiments.streaming.table4 import EXPERIMENT as TABLE4
 from repro.files import write_bytes
 from repro.network.account import (
@@ -185,7 +185,7 @@ def claim_cells() -> tuple[Account, ...]:
     dp, ours = _cycle_bits(one, method("data-parallel")), _cycle_bits(one, method("streaming-fp4"))
     ratio = rule_bits(1, BASELINE_BITS, EVERY) / rule_bits(1, FP4_BITS, EVERY, EVERY)
     peak = _largest(one, "diloco") / _largest(one, "streaming")
-    held = memory(int(hundred.params), round(hundred.params * TABLE4.fragment_layers / hundred.layers))
+    held = memory(int(hundred.params), round(hundred.params * TABLE4.fragment_layers / hundred.layers), OUTER)
     unit = 4 * int(hundred.params)
     accounts = (
         (

@@ -11,7 +11,9 @@ from analysis.tables.rows import Row, short
 from analysis.tables.tables import Table
 from experiments.streaming.base import OUTER
 from repro.results.read import Result
+from repro.spec.config import OuterConfig
 from repro.spec.experiment import PlannedRun, expand, left_out, rounds
+from repro.spec.identity import canonical
 from repro.spec.metric import METRIC_VERSION
 from repro.words import counted, span
 
@@ -58,14 +60,17 @@ def closing(table: Table) -> tuple[Notes, ...]:
 
 def _outer(table: Table) -> str:
     """Whether the outer optimiser is the paper's or another one, with its numbers."""
-    settings = {r.run.config.sync.outer for r in table.results if r.run.config.sync}
-    words = [
-        f"{o.optimizer}, learning rate {o.learning_rate:g}, momentum {o.momentum:g}"
-        for o in sorted(settings, key=lambda o: (o.optimizer, o.learning_rate, o.momentum))
-    ]
-    if settings == {OUTER}:
-        return f"the paper's ({words[0]}, the momentum assumed)"
-    return f"not the paper's ({'; '.join(words)})" if words else "none"
+    found = {r.run.config.sync.outer for r in table.results if r.run.config.sync}
+    settings = sorted(map(_settings, found))
+    if found == {OUTER}:
+        return f"the paper's ({settings[0]}, the momentum assumed)"
+    return f"not the paper's ({'; '.join(settings)})" if settings else "none"
+
+
+def _settings(outer: OuterConfig) -> str:
+    """The optimiser and those of its numbers that are set."""
+    numbers = {name: value for name, value in canonical(outer).items() if isinstance(value, float) and value}
+    return ", ".join([outer.optimizer, *(f"{name.replace('_', ' ')} {value:g}" for name, value in numbers.items())])
 
 
 def legend(table: Table) -> Iterator[str]:

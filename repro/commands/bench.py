@@ -97,9 +97,9 @@ class Case:
         if self.tokens is None:
             self.tokens = self.batch(0)
         compiled, held, loss = self.stepper.compile(()), self.held, None
-        inner = {"rate": np.float32(1e-3)}
+        learning = {"rate": np.float32(1e-3)}
         for _ in range(STEPS):
-            held.params, held.adam, loss, _ = compiled(held.params, held.adam, self.tokens, inner, (), ())
+            held.params, held.inner, loss, _ = compiled(held.params, held.inner, self.tokens, learning, (), ())
         return loss
 
 

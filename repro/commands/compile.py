@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--microbatches", type=options.count, help="parts of a batch, one after the other (default: what fits)")
     add("--remat", choices=("none", "dots", "full"), help="what the backward pass recomputes (default: what fits)")
     add("--attention", choices=("xla", "flash"), help="the kernel (default: flash where it takes the model)")
-    add("--outer-on-host", action="store_true", help="outer parameters and momentum in the host's memory (§2.5)")
+    add("--outer-on-host", action="store_true", help="the outer state in the host's memory (§2.5)")
     add("--no-fence", action="store_true", help="let XLA start transfers when it thinks best (docs/overlap.md)")
     add("--rule", action="store_true", help="print what the rule chooses, and compile nothing")
     add("--json", action="store_true", help="for scripts")

@@ -1,4 +1,4 @@
-"""The inner step of every replica (Algorithm 2, lines 10-12) on a mesh: gradients, their sum, and AdamW.
+"""The inner step of every replica (Algorithm 2, lines 10-12) on a mesh: gradients, their sum, and InnerOpt.
 
 A replica's batch may be cut three ways, none of which changes the mathematics: over devices, over microbatches
 (one after the other, gradients summed in float32), and over data-parallel groups. The groups' gradients
@@ -33,30 +33,30 @@ def inner_step(
     resources: Resources,
     mesh: Mesh,
     params: Tree,
-    adam: Tree,
+    state: Tree,
     tokens: jax.Array,
-    inner: Any,
+    learning: Any,
 ) -> tuple[Tree, Tree, jax.Array]:
-    """New (params, adam) and the loss (M,) of each replica, which stays where it is made.
+    """New (params, state of InnerOpt) and the loss (M,) of each replica, which stays where it is made.
 
-    `inner` holds the `rate` and, for FedPart, which `layers` and whether the `embed` learn.
+    `learning` holds the `rate` and, for FedPart, which `layers` and whether the `embed` learn.
     """
     gradients = gradients_of(model, resources, mesh)
 
-    def update(params: Tree, adam: Tree, grads: Tree) -> tuple[Tree, Tree]:
-        stepped = inner_update(config, grads, adam, params, inner["rate"])
-        if "layers" in inner:
-            stepped = keep_frozen(stepped, (params, adam), inner["layers"], inner["embed"])
+    def update(params: Tree, state: Tree, grads: Tree) -> tuple[Tree, Tree]:
+        stepped = inner_update(config, grads, state, params, learning["rate"])
+        if "layers" in learning:
+            stepped = keep_frozen(stepped, (params, state), learning["layers"], learning["embed"])
         return stepped
 
-    def step(params: Tree, adam: Tree, tokens: jax.Array) -> tuple[Tree, Tree, jax.Array]:
+    def step(params: Tree, state: Tree, tokens: jax.Array) -> tuple[Tree, Tree, jax.Array]:
         grads, loss = gradients(params, tokens)
-        return *update(params, adam, grads), loss
+        return *update(params, state, grads), loss
 
     if resources.data == 1:
-        return drjax.map_fn(step, (params, adam, tokens), mesh=mesh)
+        return drjax.map_fn(step, (params, state, tokens), mesh=mesh)
     grads, loss_M = _over_groups(model, resources, mesh, gradients, params, tokens)
-    return *drjax.map_fn(update, (params, adam, grads), mesh=mesh), loss_M
+    return *drjax.map_fn(update, (params, state, grads), mesh=mesh), loss_M
 
 
 def _over_groups(
@@ -112,9 +112,9 @@ def gradients_of(model: ModelConfig, resources: Resources, mesh: Mesh) -> Gradie
 
 
 def keep_frozen(new: Tree, old: Tree, layers: jax.Array, embed: jax.Array) -> Tree:
-    """FedPart: what doesn't learn now keeps its parameters and moments (no update, no decay).
+    """FedPart: what doesn't learn now keeps its parameters and the optimiser's state (no update, no decay).
 
-    `layers` (L,) and `embed` () say what learns; leaves are told by their group, and the Adam count,
+    `layers` (L,) and `embed` () say what learns; leaves are told by their group, and a count of updates,
     which has none, goes on.
     """
 

@@ -56,19 +56,24 @@ def replicated_leaf_spec(name: str, ndim: int) -> PartitionSpec:
     return PartitionSpec(*[None] * (ndim - 2), FSDP, None)
 
 
-def tree_shardings(mesh: Mesh, tree: Any, lead: str | None = None) -> Any:
-    """NamedShardings for a parameter-like tree whose last path entry is the leaf's name."""
+def tree_shardings(mesh: Mesh, tree: Any, lead: str | None = None, memory: str | None = None) -> Any:
+    """NamedShardings of parameters, or of what an optimiser keeps of them: the last path entry is the leaf's name.
+
+    What has a parameter's name and shape lies as the parameter does, single numbers on every device. `memory` is the
+    kind of memory that arrays rest in; single numbers stay on the device.
+    """
 
     def sharding(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
-        return NamedSharding(mesh, leaf_spec(leaf_name(path), leaf.ndim, lead))
+        return NamedSharding(
+            mesh, leaf_spec(leaf_name(path), leaf.ndim, lead), memory_kind=memory if leaf.ndim else None
+        )
 
     return jax.tree.map_with_path(sharding, tree)
 
 
 def leaf_name(path: tuple[Any, ...]) -> str:
     """The name of a leaf from its key path (dict key or attribute)."""
-    last = path[-1]
-    return str(last.key if isinstance(last, jax.tree_util.DictKey) else last.name)
+    return jax.tree_util.keystr(path[-1:], simple=True)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

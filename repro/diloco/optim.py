@@ -1,10 +1,13 @@
-"""InnerOpt and OuterOpt as optax chains, and the learning-rate schedule as plain Python.
+"""InnerOpt and OuterOpt as optax transformations, and the learning-rate schedule as plain Python.
 
-The learning rate enters the compiled step as an argument, so that runs of different lengths share one
-program and a restored run can't keep a stale rate.
+What an optimiser keeps between updates is what its `init` gives; nothing outside knows what is in it. How much that is
+stands, for the accounts, in `repro.spec.optim_state`. The inner learning rate enters the compiled step as an argument,
+so that runs of different lengths share one program and a restored run can't keep a stale rate.
 """
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -28,6 +31,11 @@ def learning_rate(inner: InnerConfig, step: int, steps: int) -> float:
     return inner.learning_rate * (inner.final_fraction + (1 - inner.final_fraction) * cosine)
 
 
+def at_constant_rate(inner: InnerConfig) -> InnerConfig:
+    """The config without its schedule: all that `inner_direction` reads (weight decay is relative to the peak rate)."""
+    return replace(inner, warmup_steps=0, final_fraction=1.0, schedule_steps=0)
+
+
 def inner_direction(inner: InnerConfig) -> optax.GradientTransformation:
     """AdamW up to the factor -learning rate.
 
@@ -48,19 +56,26 @@ def _decayed(params: Any) -> Any:
 def inner_update(
     inner: InnerConfig, grads: Any, state: optax.OptState, params: Any, rate: jax.Array
 ) -> tuple[Any, optax.OptState]:
-    """One AdamW step of one replica (Algorithm 2, line 12)."""
+    """InnerOpt's step of one replica (Algorithm 2, line 12): new parameters and state."""
     direction, state = inner_direction(inner).update(grads, state, params)
     return jax.tree.map(lambda p, u: p - rate * u, params, direction), state
 
 
-def outer_update(outer: OuterConfig, params: Any, momentum: Any, delta: Any) -> tuple[Any, Any]:
-    """OuterOpt on one fragment (Algorithm 2, line 20): SGD on the mean outer gradient, with Nesterov momentum.
+OUTER: dict[str, Callable[[OuterConfig], optax.GradientTransformation]] = {
+    "nesterov": lambda o: optax.sgd(o.learning_rate, o.momentum, nesterov=True),  # m ← Δ + β m;  θ̃ ← θ̃ − η (Δ + β m)
+    "sgd": lambda o: optax.sgd(o.learning_rate),  # θ̃ ← θ̃ − η Δ
+}
 
-    m ← Δ + β m;  θ̃ ← θ − η (Δ + β m). All trees are float32 and of the fragment's shapes.
+
+def outer_init(outer: OuterConfig, params: Any) -> optax.OptState:
+    """What OuterOpt keeps of a fragment before its first update."""
+    return OUTER[outer.optimizer](outer).init(params)
+
+
+def outer_update(outer: OuterConfig, delta: Any, state: optax.OptState, params: Any) -> tuple[Any, optax.OptState]:
+    """OuterOpt on one fragment's mean outer gradient (Algorithm 2, line 20): new outer parameters and state.
+
+    All trees are float32 and of the fragment's shapes.
     """
-    if outer.optimizer == "sgd":
-        return jax.tree.map(lambda p, g: p - outer.learning_rate * g, params, delta), momentum
-    transform = optax.trace(decay=outer.momentum, nesterov=True)
-    update, state = transform.update(delta, optax.TraceState(trace=momentum))
-    stepped = jax.tree.map(lambda p, u: p - outer.learning_rate * u, params, update)
-    return stepped, state.trace  # type: ignore[attr-defined]
+    updates, state = OUTER[outer.optimizer](outer).update(delta, state, params)
+    return optax.apply_updates(params, updates), state

@@ -19,13 +19,15 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from repro.diloco import wire
+from repro.diloco.buffers import inbox_struct
 from repro.diloco.dropping import merge
 from repro.diloco.inner import inner_step
 from repro.diloco.mesh import REPLICA
 from repro.diloco.optim import outer_update
+from repro.diloco.recipe import Recipe
 from repro.diloco.resources import Resources
 from repro.spec.actions import Action
-from repro.spec.config import InnerConfig, ModelConfig, RunConfig, SyncConfig
+from repro.spec.config import InnerConfig, ModelConfig
 from repro.spec.shapes import fragment_shapes
 
 Tree = Any
@@ -49,37 +51,34 @@ def put(params: Tree, layer_ids: jax.Array, rows: wire.Rows) -> Tree:
     return groups
 
 
-def build_program(config: RunConfig, resources: Resources, mesh: Mesh, actions: tuple[Action, ...]):
+def build_program(recipe: Recipe, actions: tuple[Action, ...]):
     """The function of one step's program.
 
-    program(params, adam, tokens, inner, owned, given) -> (params, adam, loss_M, outs). Parameters and
-    the Adam state have a leading replica axis M; tokens are (M, B/M, S+1); `inner` holds the `rate` ()
-    and, for FedPart, which `layers` (L,) and whether the `embed` () learn at this step. `owned` and
-    `given` hold a dict an action: owned buffers are donated (`momentum`, `outer` where it is updated,
-    `codes`, `inbox`), given ones are not (`ids` (k,), `part` (), `taken` (), `keep` (M,), `outer` and
-    the flight's buffers otherwise). Each of `outs` holds the new buffers of its action and, where the
-    outer update ran, `finite` (): whether it was applied, and the `gram` matrices of the replicas'
-    outer gradients (Figures 17 and 18).
+    program(params, state, tokens, learning, owned, given) -> (params, state, loss_M, outs). Parameters and what
+    InnerOpt keeps have a leading replica axis M; tokens are (M, B/M, S+1); `learning` holds the `rate` () and, for
+    FedPart, which `layers` (L,) and whether the `embed` () learn at this step. `owned`, `given` and `outs` hold a dict
+    an action, of the buffers that `repro.diloco.buffers` names for it: owned ones are donated, `outs` are new.
     """
+    mesh, resources = recipe.mesh, recipe.resources
 
-    @drjax.program(placements={REPLICA: config.replicas})
-    def program(params: Tree, adam: Tree, tokens: jax.Array, inner: Any, owned: Any, given: Any):
+    @drjax.program(placements={REPLICA: recipe.replicas})
+    def program(params: Tree, state: Tree, tokens: jax.Array, learning: Any, owned: Any, given: Any):
         if resources.outer_on_host:
             owned, given = on_device(owned), on_device(given)
         with jax.named_scope("send"):
-            flights = [_before(config, mesh, params, a, o, g) for a, o, g in zip(actions, owned, given, strict=True)]
+            flights = [_before(recipe, params, a, o, g) for a, o, g in zip(actions, owned, given, strict=True)]
         with jax.named_scope("inner"):
-            traced = _inner_step(config.model, config.inner, resources, mesh)
-            step = partial(traced, tokens=tokens, inner=inner)
+            traced = _inner_step(recipe.model, recipe.inner, resources, mesh)
+            step = partial(traced, tokens=tokens, learning=learning)
             fenced = resources.fence and any(flights)
-            params, adam, loss_M, *over = (_fenced if fenced else _free)(step, params, adam, inner["rate"])
+            params, state, loss_M, *over = (_fenced if fenced else _free)(step, params, state, learning["rate"])
         outs = []
         with jax.named_scope("outer"):
             params, flights = _arrived(params, flights, *over)
             for action, own, extra, flight in zip(actions, owned, given, flights, strict=True):
-                params, out = _after(config, mesh, params, action, own, extra, flight)
+                params, out = _after(recipe, params, action, own, extra, flight)
                 outs.append(out)
-        return params, adam, loss_M, tuple(outs)
+        return params, state, loss_M, tuple(outs)
 
     return program
 
@@ -95,24 +94,24 @@ def on_device(tree: Tree) -> Tree:
     return jax.tree.map(lambda x: jax.device_put(x, jax.memory.Space.Device), tree)
 
 
-def _free(step: Callable[..., Any], params: Tree, adam: Tree, _: jax.Array) -> Any:
-    return step(params, adam)
+def _free(step: Callable[..., Any], params: Tree, state: Tree, _: jax.Array) -> Any:
+    return step(params, state)
 
 
-def _fenced(step: Callable[..., Any], params: Tree, adam: Tree, rate: jax.Array) -> Any:
+def _fenced(step: Callable[..., Any], params: Tree, state: Tree, rate: jax.Array) -> Any:
     """The step as a loop of one trip, and a zero that only its end makes known.
 
     For XLA's scheduler the step is then one instruction: a transfer beside it starts before all of it and ends
     after. Left alone it starts a transfer as late as it believes safe, by a fixed guess at the link's speed.
     The bound depends on an argument (a rate is never negative), else XLA would see through the loop.
     """
-    loss_M = jnp.zeros(jax.eval_shape(step, params, adam)[2].shape, jnp.float32)
+    loss_M = jnp.zeros(jax.eval_shape(step, params, state)[2].shape, jnp.float32)
     trips = (rate >= 0).astype(jnp.int32)
 
     def trip(_: jax.Array, carried: Any) -> Any:
         return *step(*carried[:2]), carried[3] + 1
 
-    *stepped, done = jax.lax.fori_loop(0, trips, trip, (params, adam, loss_M, jnp.int32(0)))
+    *stepped, done = jax.lax.fori_loop(0, trips, trip, (params, state, loss_M, jnp.int32(0)))
     return *stepped, done - trips
 
 
@@ -129,73 +128,72 @@ def _arrived(params: Tree, flights: list[Any], over: jax.Array | None = None) ->
     return params, [flight and (flight[0], inbox) for flight, inbox in zip(flights, inboxes, strict=True)]
 
 
-def _encoded(config: RunConfig, mesh: Mesh, params: Tree, action: Action, outer: wire.Rows, given: Any) -> wire.Rows:
+def _encoded(recipe: Recipe, params: Tree, action: Action, outer: wire.Rows, given: Any) -> wire.Rows:
     """Δ_m = outer copy - the replica's copy (line 15), as bytes: u8 (M, ..., row bytes)."""
-    codec = _sync(config).codec
+    assert recipe.codec is not None
+    codec, mesh = recipe.codec, recipe.mesh
     outer_M = jax.tree.map(lambda x: drjax.broadcast(x, mesh=mesh), outer)
-    replicas_M = jnp.arange(config.replicas, dtype=jnp.int32)
+    replicas_M = jnp.arange(recipe.replicas, dtype=jnp.int32)
 
     def encode(params: Tree, outer: wire.Rows, replica: jax.Array) -> wire.Rows:
         delta = jax.tree.map(jnp.subtract, outer, take(params, given["ids"], action.kind))
-        return wire.encode_rows(delta, codec, config.seed, given["taken"], replica)
+        return wire.encode_rows(delta, codec, recipe.seed, given["taken"], replica)
 
     return drjax.map_fn(encode, (params, outer_M, replicas_M), mesh=mesh)
 
 
-def _before(config: RunConfig, mesh: Mesh, params: Tree, action: Action, own: Any, given: Any) -> Any:
+def _before(recipe: Recipe, params: Tree, action: Action, own: Any, given: Any) -> Any:
     """Encode what is sent now, and start moving this step's part: (codes, inbox) or None."""
     if not action.parts:
         return None
-    codec = _sync(config).codec
     if action.send:
-        codes = _encoded(config, mesh, params, action, _outer(action, own, given), given)
-        shapes = fragment_shapes(config.model, *action.kind)
-        size = wire.inbox_shape(shapes, codec, mesh, config.replicas, action.parts)
-        inbox = None if action.parts == 1 else jnp.zeros(size, jnp.uint8)
+        codes = _encoded(recipe, params, action, _outer(own, given), given)
+        struct = inbox_struct(recipe, action.kind, action.parts)
+        inbox = None if action.parts == 1 else jnp.zeros(struct.shape, struct.dtype)
     else:
-        held = given if action.lands else own
+        held = own if action.flies_on else given
         codes, inbox = held["codes"], held["inbox"]
-    return codes, wire.move(codes, inbox, given["part"], action.parts, mesh)
+    return codes, wire.move(codes, inbox, given["part"], action.parts, recipe.mesh)
 
 
-def _after(config: RunConfig, mesh: Mesh, params: Tree, action: Action, own: Any, given: Any, flight: Any):
+def _after(recipe: Recipe, params: Tree, action: Action, own: Any, given: Any, flight: Any):
     """What follows the inner step: synchronise (τ = 0), apply the outer update, mix it in (lines 18-21)."""
     out = {}
-    outer = _outer(action, own, given)
+    outer = _outer(own, given)
     if action.keeps_flight:
         out |= {"codes": flight[0], "inbox": flight[1]}
     if action.sync:
-        codes = _encoded(config, mesh, params, action, outer, given)
-        flight = codes, wire.move(codes, None, jnp.int32(0), 1, mesh)
-    if action.sync or action.apply:
-        out |= _apply(config, mesh, action, outer, own["momentum"], flight[1], given["taken"])
+        codes = _encoded(recipe, params, action, outer, given)
+        flight = codes, wire.move(codes, None, jnp.int32(0), 1, recipe.mesh)
+    if action.updates:
+        out |= _apply(recipe, action, outer, own["optimizer"], flight[1], given["taken"])
         outer = out["outer"]
     if action.mix:
-        params = _mix(mesh, params, outer, given, action.kind)
+        params = _mix(recipe.mesh, params, outer, given, action.kind)
     return params, out
 
 
-def _outer(action: Action, own: Any, given: Any) -> Any:
+def _outer(own: Any, given: Any) -> Any:
     """The fragment's outer copy: owned where it is updated, given where it is only read, else None."""
-    return own["outer"] if action.apply or action.sync else given.get("outer")
+    return own.get("outer", given.get("outer"))
 
 
 def _apply(
-    config: RunConfig, mesh: Mesh, action: Action, outer: Any, momentum: Any, inbox: jax.Array, taken: jax.Array
+    recipe: Recipe, action: Action, outer: Any, state: Any, inbox: jax.Array, taken: jax.Array
 ) -> dict[str, Any]:
     """OuterOpt on the replicas' mean outer gradient (lines 19-20), accumulated in float32 (§2.4).
 
     A gradient that isn't finite is not applied, and says so: every replica decodes the same bytes, so
     all of them agree.
     """
-    sync = _sync(config)
-    shapes = fragment_shapes(config.model, *action.kind)
-    delta_M = wire.unpack(inbox, shapes, sync.codec, mesh, config.seed, taken)
-    delta = {name: merge(rows, sync.codec) for name, rows in delta_M.items()}
+    assert recipe.codec is not None and recipe.outer is not None
+    shapes = fragment_shapes(recipe.model, *action.kind)
+    delta_M = wire.unpack(inbox, shapes, recipe.codec, recipe.mesh, recipe.seed, taken)
+    delta = {name: merge(rows, recipe.codec) for name, rows in delta_M.items()}
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(delta)]))
-    stepped = outer_update(sync.outer, outer, momentum, delta)
-    outer, momentum = jax.tree.map(lambda new, old: jnp.where(finite, new, old), stepped, (outer, momentum))
-    return {"outer": outer, "momentum": momentum, "finite": finite, "gram": gram(delta_M)}
+    stepped = outer_update(recipe.outer, delta, state, outer)
+    outer, state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), stepped, (outer, state))
+    return {"outer": outer, "optimizer": state, "finite": finite, "gram": gram(delta_M)}
 
 
 def gram(delta_M: wire.Rows) -> dict[str, jax.Array]:
@@ -226,8 +224,3 @@ def _mix(mesh: Mesh, params: Tree, outer: wire.Rows, given: Any, kind: tuple[int
         return put(params, given["ids"], jax.tree.map(lambda p, o: keep * p + (1 - keep) * o, own, outer))
 
     return drjax.map_fn(mix, (params, outer_M, given["keep"]), mesh=mesh)
-
-
-def _sync(config: RunConfig) -> SyncConfig:
-    assert config.sync is not None  # programs with actions exist only for runs that synchronise
-    return config.sync

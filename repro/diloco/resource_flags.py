@@ -13,7 +13,7 @@ HELP = {
     "data": "mesh extent: batch split",
     "fsdp": "mesh extent: parameters sharded",
     "unroll": "layers in a loop: compiles faster",
-    "outer_on_host": "outer parameters and momentum in the host's memory (§2.5)",
+    "outer_on_host": "the outer state in the host's memory (§2.5)",
     "fence": "on TPU: a transfer starts before the inner step and ends after it",
     "remat": "what the backward pass recomputes: none, dots or full",
     "microbatches": "parts of a replica's batch, one after the other",

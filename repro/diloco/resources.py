@@ -27,7 +27,7 @@ class Resources:
     data: Extent = 1  # batch split without parameter sharding (slices of a data-parallel run)
     fsdp: Extent = 1  # parameters sharded within a replica
     unroll: bool = True  # layers unrolled (fast on CPU) or scanned (fast to compile)
-    outer_on_host: bool = False  # outer parameters and momentum in pinned host memory (§2.5)
+    outer_on_host: bool = False  # outer parameters and what OuterOpt keeps in pinned host memory (§2.5)
     fence: bool = False  # on TPU: transfers start before the inner step and end after it, whatever XLA guesses
     remat: Annotated[str, one_of(*REMATS)] = "none"  # what the backward pass recomputes
     microbatches: Extent = 1  # parts of a replica's batch, one after the other; gradients are summed in float32

@@ -30,7 +30,7 @@ from repro.runs.provenance import commit
 from repro.spec.config import RunConfig
 from repro.spec.identity import from_json
 from repro.training.checkpoint import Checkpoints
-from repro.training.state import Layout, TrainState, evaluated_parameters
+from repro.training.state import Layout, evaluated_parameters
 
 SAVE_SECONDS = 5.0
 Report = Callable[[int, int], None]  # requests done, of how many
@@ -67,11 +67,7 @@ def _restore(folder: RunFolder, config: RunConfig, step: int | None, which: str)
         state = checkpoints.restore(layout, step)
     finally:
         checkpoints.close()
-
-    def gather(params: Any, outer: Any) -> Any:
-        return evaluated_parameters(layout, TrainState(0, params, None, outer), which)
-
-    return step, jax.jit(gather)(state.params, state.outer)
+    return step, evaluated_parameters(layout, state, which)
 
 
 def evaluate_run(

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 from jax.experimental import topologies
 
+from repro.diloco.buffers import outer_struct
 from repro.diloco.resources import Resources
 from repro.errors import UserError
 from repro.machines.placement import GIB, Placement, chip, estimate, mends
@@ -156,18 +157,17 @@ def _program(stepper: Stepper, key: tuple[Action, ...], steps: int, on: Topology
 
 
 def _resting_bytes(layout: Layout, key: tuple[Action, ...]) -> int:
-    """Outer parameters and momentum on one chip of the fragments that a program doesn't name."""
+    """The outer state on one chip of the fragments that a program doesn't name."""
     if layout.resources.outer_on_host:
         return 0
     named = Counter(action.kind for action in key)
     kinds = Counter(fragment.kind for fragment in layout.fragments)
-    return sum(count * _outer_bytes(layout, kind) for kind, count in (kinds - named).items())
+    return sum(count * _chip_bytes(outer_struct(layout.recipe, kind)) for kind, count in (kinds - named).items())
 
 
-def _outer_bytes(layout: Layout, kind: tuple[int, bool]) -> int:
-    """Of one fragment on one chip: float32, outer parameters and momentum."""
-    structs = layout.outer_struct(kind).values()
-    return 2 * 4 * sum(math.prod(s.sharding.shard_shape(s.shape)) for s in structs)
+def _chip_bytes(tree: Any) -> int:
+    structs = jax.tree.leaves(tree)
+    return sum(math.prod(s.sharding.shard_shape(s.shape)) * s.dtype.itemsize for s in structs)
 
 
 def _cycle(config: RunConfig) -> int:

@@ -12,6 +12,7 @@ from repro.diloco.resources import REMATS, Resources, flash_fits
 from repro.errors import UserError
 from repro.spec.config import ModelConfig, RunConfig
 from repro.spec.fragments import cut
+from repro.spec.optim_state import VALUE_BYTES, inner_bytes, outer_bytes
 from repro.spec.shapes import fragment_shapes, parameter_count
 
 GIB = 2**30
@@ -204,7 +205,7 @@ def estimate(config: RunConfig, resources: Resources) -> int:
     """Bytes on one chip at the heaviest moment of a step: state, gradients, gathered weights, activations."""
     model, width = config.model, resources.fsdp
     params = parameter_count(model)
-    state = (12 + _gradient_bytes(resources)) * params // width + _outer_bytes(config, resources)
+    state = (inner_bytes() + _gradient_bytes(resources)) * params // width + _outer_bytes(config, resources)
     gathered = 2 * 2 * (model.vocab * model.width + 2 * 12 * model.width**2)  # bfloat16, and their gradients
     return int(state + gathered + _activation_bytes(model, resources, config.batch // config.replicas))
 
@@ -215,12 +216,13 @@ def _gradient_bytes(resources: Resources) -> int:
 
 
 def _outer_bytes(config: RunConfig, resources: Resources) -> int:
-    """Outer parameters and momentum (§2.5), and a fragment's decoded outer gradients of all replicas."""
+    """The outer state (§2.5), and a fragment's decoded outer gradients of all replicas with their mean."""
     if config.sync is None:
         return 0
     values = _fragment_values(config)
     resting = max(values) if resources.outer_on_host else sum(values)
-    return (8 * resting + (4 * config.replicas + 4) * max(values)) // resources.fsdp
+    decoded = VALUE_BYTES * (config.replicas + 1) * max(values)
+    return (outer_bytes(config.sync.outer.optimizer) * resting + decoded) // resources.fsdp
 
 
 def _fragment_values(config: RunConfig) -> list[int]:

@@ -1,7 +1,7 @@
 """Compiled programs, each once: what the compiler says of one, kept by everything that it is made from.
 
 Runs share programs: H, τ, α, rates and seeds reach a program as arguments or as constants of the same shape. Within a
-process a program is known by its static inputs; between processes by the text that the compiler is given, so that
+process a program is known by the form of its recipe; between processes by the text that the compiler is given, so that
 compiling a whole paper can be interrupted.
 """
 
@@ -10,7 +10,7 @@ import importlib.metadata
 import json
 import re
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from repro.machines.placement import GIB
 from repro.machines.transfers import Schedule, read_schedule
 from repro.spec.actions import Action
 from repro.spec.identity import from_json
-from repro.training.state import Layout
 from repro.training.step import Stepper
 
 
@@ -75,10 +74,10 @@ class Programs:
 
     def get(self, stepper: Stepper, actions: tuple[Action, ...], topology: str, slices: int) -> Program:
         """The program of these actions on slices of a topology; DoesNotFit where the compiler gives up."""
-        static = (static_inputs(stepper.layout, actions), topology, slices)
-        if static not in self._known:
-            self._known[static] = self._kept(stepper, actions, topology, slices)
-        found = self._known[static]
+        form = (stepper.layout.recipe.of_program(actions).form, actions, topology, slices)
+        if form not in self._known:
+            self._known[form] = self._kept(stepper, actions, topology, slices)
+        found = self._known[form]
         if isinstance(found, DoesNotFit):
             raise found
         return found
@@ -102,15 +101,6 @@ class Programs:
 def versions() -> dict[str, str]:
     """What a compiled program depends on."""
     return {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "libtpu")}
-
-
-def static_inputs(layout: Layout, actions: tuple[Action, ...]) -> tuple[Any, ...]:
-    """What the size and form of a program depend on: values of rates, decay, momentum, α and seed are left out."""
-    config = layout.config
-    sync = config.sync
-    outer = (sync.codec, sync.outer.optimizer) if sync and actions else None
-    model = replace(config.model, size="any", z_loss=0.0)
-    return model, config.replicas, config.batch, bool(sync and sync.frozen), outer, actions, layout.resources
 
 
 def compiled(lowered: Any, name: str, key: str) -> Program | DoesNotFit:

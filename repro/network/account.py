@@ -9,17 +9,15 @@ from math import prod
 from typing import Literal
 
 from repro.errors import UserError
-from repro.spec.config import ModelConfig, RunConfig, SyncConfig
+from repro.spec.config import ModelConfig, OuterConfig, RunConfig, SyncConfig
 from repro.spec.fragments import Fragment, cut
+from repro.spec.optim_state import inner_bytes, outer_bytes
 from repro.spec.payload import DATA_PARALLEL_CODEC, fragment_bytes
 from repro.spec.schedule import sync_steps
 from repro.spec.shapes import fragment_shapes, parameter_count
 
 GIBI, TEBI = 2**30, 2**40
 TABLE_BATCH_TOKENS = 2**20  # what 0.67 hours at 0.1 s a step imply for Table 1 (24,290 steps)
-VALUE_BYTES = 4  # parameters and both optimisers are float32
-INNER_COPIES = 3  # parameters, first and second moment of Adam (§2.5)
-OUTER_COPIES = 2  # outer parameters, outer momentum (§2.5)
 
 Collective = Literal["none", "ring", "all-gather"]
 
@@ -39,23 +37,22 @@ class Memory:
 
     @property
     def added_in_hbm(self) -> int:
-        """What one fragment's outer parameters and momentum add."""
+        """What one fragment's outer parameters and what OuterOpt keeps of them add."""
         return self.in_hbm - self.data_parallel
 
 
-def memory(params: int, fragment_params: int) -> Memory:
+def memory(params: int, fragment_params: int, outer: OuterConfig) -> Memory:
     """Memory of a model of `params` values whose largest fragment has `fragment_params` (§2.5)."""
     if not 0 < fragment_params <= params:
         raise UserError(f"a fragment of {fragment_params} values in a model of {params}: give 1 to {params}.")
-    plain = INNER_COPIES * VALUE_BYTES * params
-    outer = OUTER_COPIES * VALUE_BYTES
-    return Memory(plain, plain + outer * params, plain + outer * fragment_params)
+    plain, added = inner_bytes() * params, outer_bytes(outer.optimizer)
+    return Memory(plain, plain + added * params, plain + added * fragment_params)
 
 
 def model_memory(model: ModelConfig, sync: SyncConfig) -> Memory:
     """The same for a real model and its cut, by the true number of values."""
     sizes = [_values(model, piece) for piece in cut(sync.fragments, model.layers)]
-    return memory(parameter_count(model), max(sizes))
+    return memory(parameter_count(model), max(sizes), sync.outer)
 
 
 def send_bytes(model: ModelConfig, sync: SyncConfig | None) -> tuple[int, ...]:

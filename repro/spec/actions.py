@@ -24,6 +24,16 @@ class Action:
     mix: bool = False  # some replicas mix the outer copy in
 
     @property
+    def updates(self) -> bool:
+        """The outer update runs: the fragment's outer copy and what OuterOpt keeps of it are new after the step."""
+        return self.sync or self.apply
+
+    @property
+    def reads_outer(self) -> bool:
+        """The outer copy is looked at and stays as it is."""
+        return (self.send or self.mix) and not self.updates
+
+    @property
     def keeps_flight(self) -> bool:
         """The codes are still needed by a later program."""
         return bool(self.parts) and not self.apply
@@ -45,6 +55,7 @@ class Involved:
 
     fragment: int
     action: Action
+    ids: np.ndarray  # the fragment's layers, int32
     part: int
     taken: int  # the step after which the outer gradient was taken (random masks depend on it)
     keep_M: np.ndarray  # weight of the replica's own parameters: α where it mixes now, else 1
@@ -73,5 +84,5 @@ def involved(sync: SyncConfig, cut: tuple[Fragment, ...], replicas: int, step: i
         )
         part = parts.get(p, 0)
         taken = step - 1 - part if p in parts else step
-        found.append(Involved(p, action, part, taken, keep_M))
+        found.append(Involved(p, action, np.array(cut[p].layers, np.int32), part, taken, keep_M))
     return tuple(sorted(found, key=lambda item: (item.action, item.fragment)))

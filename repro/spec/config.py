@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from repro.errors import UserError
 from repro.spec.formats import DROPS, FORMATS
+from repro.spec.optim_state import OUTER_BUFFERS
 from repro.values import CORPORA, check_fields, number, one_of, several, text, whole
 
 SCALES = ("paper", "mini", "smoke")
@@ -101,7 +102,7 @@ class InnerConfig:
 class OuterConfig:
     """OuterOpt: SGD, with Nesterov momentum in the paper (§3.2: learning rate 0.4)."""
 
-    optimizer: Annotated[str, one_of("nesterov", "sgd")]
+    optimizer: Annotated[str, one_of(*OUTER_BUFFERS)]
     learning_rate: Weight
     momentum: Decay
 

@@ -20,6 +20,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from repro.diloco import wire
+from repro.diloco.buffers import codes_struct, inbox_struct, outer_struct, replica_structs
 from repro.errors import UserError
 from repro.spec.schedule import replica_delays
 from repro.training import processes
@@ -134,7 +135,7 @@ class Checkpoints:
         if saved and saved["sums"] != checksums(_parts(tree))[0]:
             raise Damaged("its numbers are not those that were saved")
         flight = {int(p): {"codes": rows, "inbox": _arrived(layout, int(p), rows)} for p, rows in tree["codes"].items()}
-        return TrainState(step, tree["params"], tree["adam"], list(tree["outer"]), flight)
+        return TrainState(step, tree["params"], tree["inner"], list(tree["outer"]), flight)
 
     def _sums(self, step: int) -> dict[str, Any]:
         """{"sums": ...}; empty for a checkpoint of before there were any, which can't be verified."""
@@ -173,22 +174,22 @@ class _LateAnswers:
 
 
 def _abstract(layout: Layout, step: int) -> dict[str, Any]:
-    params, adam = layout.replica_structs()
-    outer = [{"params": layout.outer_struct(f.kind), "momentum": layout.outer_struct(f.kind)} for f in layout.fragments]
-    codes = {str(p): layout.codes_struct(layout.fragments[p].kind) for p in layout.in_flight(step)}
-    return {"params": params, "adam": adam, "outer": outer, "codes": codes}
+    recipe, kinds = layout.recipe, [fragment.kind for fragment in layout.fragments]
+    params, inner = replica_structs(recipe)
+    codes = {str(p): codes_struct(recipe, kinds[p]) for p in layout.in_flight(step)}
+    return {"params": params, "inner": inner, "outer": [outer_struct(recipe, kind) for kind in kinds], "codes": codes}
 
 
 def _tree(state: TrainState) -> dict[str, Any]:
     flight = {str(p): entry["codes"] for p, entry in state.flight.items()}
-    return {"params": state.params, "adam": state.adam, "outer": state.outer, "codes": flight}
+    return {"params": state.params, "inner": state.inner, "outer": state.outer, "codes": flight}
 
 
 def _parts(tree: dict[str, Any]) -> dict[str, Any]:
     """The state in the parts that are summed one after the other."""
     named = {f"outer {p}": entry for p, entry in enumerate(tree["outer"])}
     named |= {f"codes {p}": rows for p, rows in tree["codes"].items()}
-    return {"params": tree["params"], "adam": tree["adam"], **named}
+    return {"params": tree["params"], "inner": tree["inner"], **named}
 
 
 def _first_line(error: Exception) -> str:
@@ -201,7 +202,7 @@ def _arrived(layout: Layout, fragment: int, codes: wire.Rows) -> jax.Array:
     config = layout.config
     assert config.sync is not None
     parts = min(replica_delays(config.sync, config.replicas))
-    struct = layout.inbox_struct(layout.fragments[fragment].kind, parts)
+    struct = inbox_struct(layout.recipe, layout.fragments[fragment].kind, parts)
 
     def gather(codes: wire.Rows) -> jax.Array:
         inbox = jnp.zeros(struct.shape, struct.dtype)

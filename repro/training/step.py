@@ -2,7 +2,7 @@
 
 Programs differ in their actions only, so a run needs a handful; they are all compiled before the first
 step, with the output shardings pinned to the input ones (else the second call would compile again). Runs that follow
-one another in a process share them (`repro.training.sharing`).
+one another in a process share them (`repro.diloco.recipe`).
 """
 
 from collections.abc import Iterator
@@ -11,14 +11,15 @@ from functools import lru_cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from repro.diloco.mesh import batch_sharding, per_replica, whole
+from repro.diloco import buffers
+from repro.diloco.buffers import Role
+from repro.diloco.mesh import per_replica
 from repro.diloco.optim import learning_rate
 from repro.diloco.program import build_program
+from repro.diloco.recipe import Recipe
 from repro.spec.actions import Action, Involved, involved
-from repro.spec.fragments import Fragment
 from repro.spec.schedule import learning
 from repro.training.state import Layout, TrainState
 
@@ -28,8 +29,20 @@ PROGRAMS_KEPT = 24  # of one process, some 20 MiB each; more spare a whole sweep
 
 
 @lru_cache(maxsize=PROGRAMS_KEPT)
-def _compiled(layout: Layout, key: Key) -> Any:
-    return Stepper(layout).lower(key).compile()
+def _compiled(recipe: Recipe, key: Key) -> Any:
+    return lowered(recipe, key).compile()
+
+
+def lowered(recipe: Recipe, key: Key) -> Any:
+    """The program of these actions, lowered for the recipe's mesh."""
+    state = buffers.replica_structs(recipe)
+    owned, given, left = (buffers.structs(recipe, key, role) for role in ("owned", "given", "left"))
+    program = jax.jit(
+        build_program(recipe, key),
+        donate_argnums=(0, 1, 4),
+        out_shardings=(*buffers.shardings(state), per_replica(recipe.mesh), buffers.shardings(left)),
+    )
+    return program.lower(*state, buffers.tokens_struct(recipe), buffers.learning_struct(recipe), owned, given)
 
 
 @dataclass(frozen=True)
@@ -48,7 +61,6 @@ class Stepper:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self._programs: dict[Key, Any] = {}
-        self._params, self._adam = layout.replica_structs()
 
     def involved(self, step: int) -> tuple[Involved, ...]:
         """What the program of `step` does with which fragments."""
@@ -73,48 +85,30 @@ class Stepper:
     def compile(self, key: Key) -> Any:
         """The compiled program of these actions (from memory when it was compiled before, for this run or another)."""
         if key not in self._programs:
-            self._programs[key] = _compiled(self.layout.shared(key), key)
+            self._programs[key] = _compiled(self.layout.recipe.of_program(key), key)
         return self._programs[key]
 
     def lower(self, key: Key) -> Any:
         """The program of these actions, lowered for the layout's mesh."""
-        layout = self.layout
-        config, mesh = layout.config, layout.mesh
-        shape = config.replicas, config.batch // config.replicas, config.model.seq_len + 1
-        tokens = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=batch_sharding(mesh))
-        owned = tuple(self._owned_struct(a) for a in key)
-        given = tuple(self._given_struct(a) for a in key)
-        inputs = (self._params, self._adam, tokens, self._inner_struct(), owned, given)
-        outs = tuple(self._out_shardings(a) for a in key)
-        kept = jax.tree.map(lambda s: s.sharding, (self._params, self._adam))
-        program = jax.jit(
-            build_program(config, layout.resources, mesh, key),
-            donate_argnums=(0, 1, 4),
-            out_shardings=(*kept, per_replica(mesh), outs),
-        )
-        return program.lower(*inputs)
+        return lowered(self.layout.recipe.of_program(key), key)
 
     def __call__(self, state: TrainState, tokens: jax.Array) -> tuple[jax.Array, dict[int, Sync]]:
         """Run the next step in place: the loss of each replica (M,), and what was applied, by fragment."""
         step = state.step + 1
         items = self.involved(step)
-        owned = tuple(self._owned(state, item) for item in items)
-        given = tuple(self._given(state, item) for item in items)
-        inner = self._inner(step)
+        owned, given = (tuple(_values(state, item, role) for item in items) for role in ("owned", "given"))
         compiled = self.compile(tuple(item.action for item in items))
-        state.params, state.adam, loss_M, outs = compiled(state.params, state.adam, tokens, inner, owned, given)
+        now = self._learning(step)
+        state.params, state.inner, loss_M, outs = compiled(state.params, state.inner, tokens, now, owned, given)
         applied = {}
         for item, out in zip(items, outs, strict=True):
-            p = item.fragment
-            if "finite" in out:
-                state.outer[p] = {"params": out["outer"], "momentum": out["momentum"]}
-                applied[p] = Sync(item.taken, out["finite"], out["gram"])
-            if item.action.keeps_flight:
-                state.flight[p] = {"codes": out["codes"], "inbox": out["inbox"]}
+            _keep(state, item, out)
+            if item.action.updates:
+                applied[item.fragment] = Sync(item.taken, out["finite"], out["gram"])
         state.step = step
         return loss_M, dict(sorted(applied.items()))
 
-    def _inner(self, step: int) -> dict[str, Any]:
+    def _learning(self, step: int) -> dict[str, Any]:
         """The traced values of the inner step: its rate, and what learns where FedPart freezes the rest."""
         config = self.layout.config
         values: dict[str, Any] = {"rate": np.float32(learning_rate(config.inner, step, config.steps))}
@@ -125,78 +119,23 @@ class Stepper:
             values["embed"] = np.bool_(any(f.embed for f in now))
         return values
 
-    def _inner_struct(self) -> dict[str, Any]:
-        config = self.layout.config
-        struct: dict[str, Any] = {"rate": self._scalar(jnp.float32)}
-        if config.sync is not None and config.sync.frozen:
-            layers = jax.ShapeDtypeStruct((config.model.layers,), jnp.bool_, sharding=whole(self.layout.mesh))
-            struct |= {"layers": layers, "embed": self._scalar(jnp.bool_)}
-        return struct
 
-    def _owned(self, state: TrainState, item: Involved) -> dict[str, Any]:
-        """The buffers that the program of `item` takes over (donated)."""
-        action, outer = item.action, state.outer[item.fragment]
-        owned: dict[str, Any] = {}
-        if action.apply or action.sync:
-            owned |= {"outer": outer["params"], "momentum": outer["momentum"]}
-        if action.flies_on:
-            owned |= state.flight.pop(item.fragment)
-        return owned
-
-    def _given(self, state: TrainState, item: Involved) -> dict[str, Any]:
-        action, fragment = item.action, self.layout.fragments[item.fragment]
-        given = {"ids": _ids(fragment), "part": np.int32(item.part), "taken": np.int32(item.taken)}
-        given["keep"] = item.keep_M
-        if (action.send or action.mix) and not (action.apply or action.sync):
-            given["outer"] = state.outer[item.fragment]["params"]
-        if action.lands:
-            given |= state.flight.pop(item.fragment)
-        return given
-
-    def _owned_struct(self, action: Action) -> dict[str, Any]:
-        layout, owned = self.layout, {}
-        if action.apply or action.sync:
-            owned |= {"outer": layout.outer_struct(action.kind), "momentum": layout.outer_struct(action.kind)}
-        if action.flies_on:
-            owned |= self._flight_struct(action)
-        return owned
-
-    def _flight_struct(self, action: Action) -> dict[str, Any]:
-        layout = self.layout
-        return {
-            "codes": layout.codes_struct(action.kind),
-            "inbox": layout.inbox_struct(action.kind, action.parts),
-        }
-
-    def _given_struct(self, action: Action) -> dict[str, Any]:
-        layout, mesh = self.layout, self.layout.mesh
-        keep = jax.ShapeDtypeStruct((layout.config.replicas,), jnp.float32, sharding=per_replica(mesh))
-        ids = jax.ShapeDtypeStruct((action.kind[0],), jnp.int32, sharding=whole(mesh))
-        given: dict[str, Any] = {
-            "ids": ids,
-            "part": self._scalar(jnp.int32),
-            "taken": self._scalar(jnp.int32),
-            "keep": keep,
-        }
-        if (action.send or action.mix) and not (action.apply or action.sync):
-            given["outer"] = layout.outer_struct(action.kind)
-        if action.lands:
-            given |= self._flight_struct(action)
-        return given
-
-    def _out_shardings(self, action: Action) -> dict[str, Any]:
-        layout, out = self.layout, {}
-        if action.keeps_flight:
-            out |= jax.tree.map(lambda s: s.sharding, self._flight_struct(action))
-        if action.apply or action.sync:
-            outer = layout.outer_shardings(action.kind)
-            gram = {g: whole(layout.mesh) for g in {n.split("/")[0] for n in outer}}
-            out |= {"outer": outer, "momentum": outer, "finite": whole(layout.mesh), "gram": gram}
-        return out
-
-    def _scalar(self, dtype: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((), dtype, sharding=whole(self.layout.mesh))
+def _values(state: TrainState, item: Involved, role: Role) -> dict[str, Any]:
+    """The buffers of a program in this role: from the state, or as the schedule has them."""
+    held = {"outer": state.outer[item.fragment], "flight": state.flight.get(item.fragment, {})}
+    found = {}
+    for name, buffer in buffers.of_action(item.action, role).items():
+        found[name] = held[buffer.at[0]][buffer.at[1]] if buffer.at else buffer.value(item)
+    return found
 
 
-def _ids(fragment: Fragment) -> np.ndarray:
-    return np.array(fragment.layers, np.int32)
+def _keep(state: TrainState, item: Involved, out: dict[str, Any]) -> None:
+    """Put the buffers that a program leaves where the state has them; codes that have landed are gone."""
+    p = item.fragment
+    kept: dict[str, dict[str, Any]] = {"outer": dict(state.outer[p]), "flight": {}}
+    for name, buffer in buffers.of_action(item.action, "left").items():
+        if buffer.at:
+            kept[buffer.at[0]][buffer.at[1]] = out[name]
+    state.outer[p], state.flight[p] = kept["outer"], kept["flight"]
+    if not item.action.keeps_flight:
+        del state.flight[p]

@@ -7,12 +7,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from repro.corpus.text_bytes import bits_per_byte
 from repro.corpus.tokens import TokenSet
 from repro.diloco import model as lm
 from repro.diloco.mesh import DATA, FSDP, REPLICA
+from repro.spec.config import ModelConfig
 from repro.training.processes import on_host, placed
 from repro.training.state import Layout, TrainState, evaluated_parameters
 
@@ -36,14 +37,14 @@ class Validator:
         result hardly depends on the layout.
         """
         chunk = CHUNK * self._layout.resources.devices
-        params = _parameters(self._layout.shared(cut=True), which)(state.params, state.outer)
-        score = _score(self._layout.shared())
+        params = evaluated_parameters(self._layout, state, which)
+        score = _score(self._layout.config.model, self._layout.resources.unroll, self._layout.mesh)
         total = 0.0
         for first in range(0, len(self._windows), chunk):
             rows = self._windows[first : first + chunk]
             padded = np.zeros((chunk, rows.shape[1]), np.int32)
             padded[: len(rows)] = rows
-            windows = placed(padded.shape, _rows(self._layout), padded.__getitem__)
+            windows = placed(padded.shape, _rows(self._layout.mesh), padded.__getitem__)
             sums = on_host(score(params, windows)).astype(np.float64)
             total += float(sums[: len(rows)].sum())
         return -total / (len(self._windows) * self._layout.config.model.seq_len)
@@ -53,23 +54,13 @@ class Validator:
         return bits_per_byte(loss, self._windows, self._text)
 
 
-def _rows(layout: Layout) -> NamedSharding:
-    return NamedSharding(layout.mesh, PartitionSpec((REPLICA, DATA, *FSDP)))
+def _rows(mesh: Mesh) -> NamedSharding:
+    return NamedSharding(mesh, PartitionSpec((REPLICA, DATA, *FSDP)))
 
 
 @lru_cache(maxsize=PROGRAMS_KEPT)
-def _parameters(layout: Layout, which: str) -> Callable[[Any, Any], Any]:
-    def gather(params: Any, outer: Any) -> Any:
-        return evaluated_parameters(layout, TrainState(0, params, None, outer), which)
-
-    return jax.jit(gather)
-
-
-@lru_cache(maxsize=PROGRAMS_KEPT)
-def _score(layout: Layout) -> Callable[[Any, jax.Array], jax.Array]:
-    model, unroll = layout.config.model, layout.resources.unroll
-
+def _score(model: ModelConfig, unroll: bool, mesh: Mesh) -> Callable[[Any, jax.Array], jax.Array]:
     def score(params: Any, windows: jax.Array) -> jax.Array:
         return jnp.sum(lm.token_log_likelihoods(params, windows, model, unroll=unroll), axis=1)
 
-    return jax.jit(score, out_shardings=_rows(layout))
+    return jax.jit(score, out_shardings=_rows(mesh))

@@ -72,7 +72,7 @@ def assert_noticed(trace: rig.Trace, config: RunConfig) -> None:
 def compiled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs with a defect stay with their test; steps without an event have none."""
     kept = step._compiled
-    monkeypatch.setattr(step, "_compiled", lambda layout, key: (kept.__wrapped__ if key else kept)(layout, key))
+    monkeypatch.setattr(step, "_compiled", lambda recipe, key: (kept.__wrapped__ if key else kept)(recipe, key))
 
 
 @pytest.mark.parametrize("config", [STREAMING, WHOLE], ids=["streaming", "whole"])
@@ -115,11 +115,11 @@ def after_each_step(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[TrainState
     monkeypatch.setattr(Stepper, "__call__", spoiled)
 
 
-def test_one_momentum_for_all_fragments(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_outer_state_for_all_fragments(monkeypatch: pytest.MonkeyPatch) -> None:
     def share(state: TrainState, applied: set[int]) -> None:
         for p in applied & {0, 1, 2}:
             for q in {0, 1, 2} - {p}:
-                state.outer[q]["momentum"] = jax.tree.map(jnp.copy, state.outer[p]["momentum"])
+                state.outer[q]["state"] = jax.tree.map(jnp.copy, state.outer[p]["state"])
 
     after_each_step(monkeypatch, share)
     assert_noticed(rig.drive(STREAMING), STREAMING)

@@ -10,6 +10,7 @@ import rig
 import tiny
 
 from repro.diloco import wire
+from repro.diloco.buffers import codes_struct
 from repro.diloco.mesh import make_mesh
 from repro.diloco.resources import Resources
 from repro.errors import UserError
@@ -98,7 +99,7 @@ def test_parameters_are_really_sharded() -> None:
     layout = Layout.of(tiny.run_config(tiny.synced(), batch=8), tiny.SHARDED)
     state = rig.begin(layout)
     Stepper(layout)(state, jax.device_put(rig.tokens(layout.config, 1)))
-    trees = (state.params, state.adam[1].mu, state.adam[1].nu)
+    trees = (state.params, state.inner[1].mu, state.inner[1].nu)
     for tree in trees:
         for group, leaves in parameter_shapes(tiny.MODEL).items():
             for name, shape in leaves.items():
@@ -106,7 +107,7 @@ def test_parameters_are_really_sharded() -> None:
                 split = shape if is_norm(name) else (*shape[:-2], shape[-2] // 2, shape[-1])
                 assert local == (1, *split), name
     for entry, fragment in zip(state.outer, layout.fragments, strict=True):
-        for name, shape in layout.fragment_shapes(fragment.kind).items():
+        for name, shape in fragment_shapes(tiny.MODEL, *fragment.kind).items():
             local = entry["params"][name].addressable_shards[0].data.shape
             assert local == (shape if is_norm(name) else (*shape[:-2], shape[-2] // 2, shape[-1])), name
 
@@ -165,7 +166,7 @@ def test_codes_do_not_depend_on_the_layout() -> None:
     sync = tiny.synced(codec="e3m0", fragments=tiny.MERGED, delays=(2,))
     kinds: list[wire.Rows] = []
     for resources in (tiny.ONE, tiny.SHARDED):
-        structs = Layout.of(tiny.run_config(sync, batch=8), resources).codes_struct((2, True))
+        structs = codes_struct(Layout.of(tiny.run_config(sync, batch=8), resources).recipe, (2, True))
         out = {name: struct.sharding for name, struct in structs.items()}
         encode = jax.jit(lambda d: encoded(CodecConfig("e3m0"), d), out_shardings=out)
         kinds.append(jax.tree.map(np.asarray, encode(deltas)))

@@ -17,12 +17,13 @@ from experiments.streaming.base import data_parallel, diloco, streaming
 from repro.commands.cli import main
 from repro.machines.compile import Bytes, Compiled, Tried
 from repro.machines.placement import GIB, place
-from repro.machines.programs import DoesNotFit, Memory, Program, Programs, _shortage, static_inputs
+from repro.machines.programs import DoesNotFit, Memory, Program, Programs, _shortage
 from repro.machines.transfers import Schedule, Transfer
 from repro.spec.actions import Action, involved
 from repro.spec.config import RunConfig
 from repro.spec.experiment import PlannedRun, expand
 from repro.spec.fragments import cut
+from repro.training.state import Layout
 
 MEMORY = Memory(arguments=GIB, outputs=GIB, aliased=GIB, temporaries=3 * GIB, code=0, resting=GIB, host=0)
 GATHER = Transfer("ALL_GATHER", "u8", (1, 60), 2, 1, 3, 9, independent=True)
@@ -34,8 +35,12 @@ def synced(sync: Any, **changes: Any) -> RunConfig:
     return replace(data_parallel("35M"), sync=sync, replicas=2, **changes)
 
 
-def layout(config: RunConfig) -> Any:
-    return SimpleNamespace(config=config, resources=place(config).resources)
+def layout(config: RunConfig) -> Layout:
+    return Layout(config, place(config).resources, None)  # pyright: ignore[reportArgumentType]
+
+
+def form(config: RunConfig, actions: tuple[Action, ...]) -> Any:
+    return layout(config).recipe.of_program(actions).form
 
 
 class Lowering:
@@ -68,21 +73,21 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_runs_share_what_they_have_in_common() -> None:
     """The inner step of DiLoCo is Streaming's; H, τ, α and rates change no program, a codec and a model do."""
     plain = streaming(30)
-    inner = static_inputs(layout(synced(plain)), ())
-    assert static_inputs(layout(synced(diloco(30))), ()) == inner
+    inner = form(synced(plain), ())
+    assert form(synced(diloco(30)), ()) == inner
     send = (Action((3, False), send=True, parts=1, apply=True, mix=True),)
-    sent = static_inputs(layout(synced(plain)), send)
+    sent = form(synced(plain), send)
     for same in (
         streaming(100),
         replace(plain, mix=0.1),
         replace(plain, outer=replace(plain.outer, learning_rate=0.1)),
     ):
-        assert static_inputs(layout(synced(same, seed=3)), send) == sent
+        assert form(synced(same, seed=3), send) == sent
     other = replace(plain, codec=replace(plain.codec, format="int4"))
-    assert static_inputs(layout(synced(other)), send) != sent
-    assert static_inputs(layout(synced(other)), ()) == inner
-    assert static_inputs(layout(synced(replace(plain, frozen=True))), ()) != inner
-    assert static_inputs(layout(replace(data_parallel("100M"), sync=plain, replicas=2)), ()) != inner
+    assert form(synced(other), send) != sent
+    assert form(synced(other), ()) == inner
+    assert form(synced(replace(plain, frozen=True)), ()) != inner
+    assert form(replace(data_parallel("100M"), sync=plain, replicas=2), ()) != inner
 
 
 def test_a_program_is_compiled_once(compiler: list[str], tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from analysis.paper.published import load
 from analysis.paper.simulated import account_cells, claim_cells
-from experiments.streaming.base import data_parallel, diloco, model, streaming
+from experiments.streaming.base import OUTER, data_parallel, diloco, model, streaming
 from repro.errors import UserError
 from repro.network.account import (
     collective_factor,
@@ -62,7 +62,7 @@ def test_bytes_at_25_billion_tokens_by_hand():
 
 @given(params=st.integers(3, 10**12))
 def test_memory_is_three_five_and_two_of_a_fragment(params):
-    held = memory(params, params // 3)
+    held = memory(params, params // 3, OUTER)
     assert held.data_parallel == 12 * params
     assert held.diloco == 20 * params
     assert held.added_in_hbm == 8 * (params // 3)
@@ -140,8 +140,8 @@ def test_collectives(collective, replicas, factor, hops):
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: memory(10, 11),
-        lambda: memory(10, 0),
+        lambda: memory(10, 11, OUTER),
+        lambda: memory(10, 0, OUTER),
         lambda: collective_factor("ring", 1),
         lambda: steps_of(-1.0),
         lambda: steps_of(1.0, 0.0),

@@ -115,7 +115,7 @@ def test_an_extension_ends_with_the_bits_of_a_run_from_the_beginning(tmp_path: P
         checkpoints = Checkpoints(open_folder(root, long).checkpoints)
         state = checkpoints.restore(layout, long.steps)
         checkpoints.close()
-        return jax.tree.map(np.asarray, (state.params, state.adam, state.outer))
+        return jax.tree.map(np.asarray, (state.params, state.inner, state.outer))
 
     cut_run.run(SHORT, tiny.TWO, tmp_path / "two", smoke_tokens)
     extend(tmp_path / "two", run_id(SHORT), MORE, smoke_tokens.parents[1])

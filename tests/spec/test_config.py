@@ -27,7 +27,7 @@ RUN = tiny.run_config(SYNC)
         (tiny.INNER, dict(warmup_steps=-1), "warmup_steps=-1"),
         (tiny.INNER, dict(beta2=1.0), "beta2=1.0"),
         (tiny.INNER, dict(clip_norm=0.0), "clip_norm=0.0"),
-        (tiny.NESTEROV, dict(optimizer="adam"), "'adam'.*nesterov or sgd"),
+        (tiny.NESTEROV, dict(optimizer="lion"), "'lion'.*nesterov"),
         (tiny.NESTEROV, dict(momentum=1.0), "momentum=1.0"),
         (tiny.STRIDED, dict(pattern="random"), "'random'.*strided, sequential or whole"),
         (tiny.STRIDED, dict(layers=0), "layers=0"),

@@ -15,8 +15,9 @@ import oracle
 import tiny
 
 from repro.diloco import model as lm
+from repro.diloco.buffers import outer_struct, shardings
 from repro.diloco.mesh import batch_sharding, tree_shardings
-from repro.diloco.optim import inner_direction
+from repro.diloco.optim import inner_direction, outer_init
 from repro.diloco.resources import Resources
 from repro.spec.config import ModelConfig, OuterConfig, RunConfig
 from repro.spec.schedule import is_due
@@ -50,14 +51,15 @@ def begin(layout: Layout, params: oracle.Tree | None = None) -> TrainState:
     both = params, jax.tree.map(np.asarray, inner_direction(layout.config.inner).init(params))
     m = layout.config.replicas
     tree = jax.tree.map(lambda x: np.broadcast_to(x, (m, *np.shape(x))), both)
-    placed = tuple(jax.device_put(t, tree_shardings(layout.mesh, t, "replica")) for t in tree)
+    replicas, inner = jax.device_put(tree, tree_shardings(layout.mesh, tree, "replica"))
     outer = []
     for fragment in layout.fragments:
+        sync = layout.config.sync
+        assert sync is not None
         rows = flatten(oracle.take(params, {"embed": fragment.embed, "layers": fragment.layers}))
-        zeros = {name: np.zeros_like(x) for name, x in rows.items()}
-        shardings = layout.outer_shardings(fragment.kind)
-        outer.append({"params": jax.device_put(rows, shardings), "momentum": jax.device_put(zeros, shardings)})
-    return TrainState(0, *placed, outer)
+        entry = {"params": rows, "state": jax.tree.map(np.asarray, outer_init(sync.outer, rows))}
+        outer.append(jax.device_put(entry, shardings(outer_struct(layout.recipe, fragment.kind))))
+    return TrainState(0, replicas, inner, outer)
 
 
 @dataclass
@@ -66,7 +68,7 @@ class Trace:
 
     params: list[list[Flat]]  # [t][m]
     outer: list[list[Flat]]  # [t][p]
-    momentum: list[list[Flat]]  # [t][p]
+    state: list[list[list[Flat]]]  # [t][p], a flat dict for each buffer of a parameter's shape that OuterOpt keeps
     loss: list[np.ndarray]  # [t - 1], (M,)
     finite: list[dict[int, bool]]  # [t - 1], fragment -> flag
 
@@ -97,7 +99,14 @@ def record(trace: Trace, state: TrainState) -> None:
     replicas = len(params["embed"]["tokens"])
     trace.params.append([{n: x[m] for n, x in flatten(params).items()} for m in range(replicas)])
     trace.outer.append([entry["params"] for entry in outer])
-    trace.momentum.append([entry["momentum"] for entry in outer])
+    trace.state.append([kept(entry) for entry in outer])
+
+
+def kept(entry: dict[str, Any]) -> list[Flat]:
+    """What OuterOpt keeps of one fragment, in optax's order: trees of the parameters' names; counts left out."""
+    names = entry["params"].keys()
+    trees = jax.tree.leaves(entry["state"], is_leaf=lambda x: isinstance(x, dict) and x.keys() == names)
+    return [tree for tree in trees if isinstance(tree, dict)]
 
 
 def expected(config: RunConfig, **options: Any) -> oracle.Record:
@@ -164,9 +173,8 @@ def inner_of(config: RunConfig) -> oracle.Inner:
 
 
 def outer_of(outer: OuterConfig) -> oracle.Outer:
-    """The library's sgd is plain: heavy ball without momentum."""
-    momentum = outer.momentum if outer.optimizer == "nesterov" else 0.0
-    return {"kind": outer.optimizer, "lr": outer.learning_rate, "momentum": momentum}
+    """The config's numbers under the oracle's names."""
+    return {"kind": outer.optimizer, "lr": outer.learning_rate, "momentum": outer.momentum}
 
 
 def gradients(config: RunConfig) -> oracle.Gradients:
@@ -235,15 +243,13 @@ def assert_close(ours: Flat, theirs: Flat, atol: float) -> None:
         np.testing.assert_allclose(leaf, theirs[name], rtol=0, atol=atol, err_msg=name)
 
 
-def assert_follows(trace: Trace, record: oracle.Record, atol: float, *, momentum: bool = True) -> None:
-    """Parameters of all replicas, outer parameters and momenta agree at every step.
-
-    `momentum` is false for plain SGD, which keeps none.
-    """
-    pairs = [(trace.params, record.replicas), (trace.outer, record.outer)]
-    if momentum:
-        pairs.append((trace.momentum, record.momentum))
-    for ours, theirs in pairs:
+def assert_follows(trace: Trace, record: oracle.Record, atol: float) -> None:
+    """Parameters of all replicas, outer parameters and what OuterOpt keeps agree at every step."""
+    for ours, theirs in zip(trace.state, record.momentum, strict=True):
+        for buffers, momentum in zip(ours, theirs, strict=True):
+            for buffer in buffers:  # none for plain SGD
+                assert_close(buffer, flatten(momentum), atol)
+    for ours, theirs in ((trace.params, record.replicas), (trace.outer, record.outer)):
         for a_t, b_t in zip(ours, theirs, strict=True):
             for a, b in zip(a_t, b_t, strict=True):
                 assert_close(a, flatten(b), atol)

@@ -251,7 +251,7 @@ def _compare_bits(run: PlannedRun, ours: RunFolder, theirs: RunFolder) -> None:
         checkpoints = Checkpoints(folder.checkpoints)
         found = checkpoints.restore(layout, run.config.steps)
         checkpoints.close()
-        return [np.asarray(x) for x in jax.tree.leaves((found.params, found.adam, found.outer))]
+        return [np.asarray(x) for x in jax.tree.leaves((found.params, found.inner, found.outer))]
 
     curves = [read_metrics(folder.metrics).drop_columns(["seconds"]) for folder in (ours, theirs)]
     assert curves[0].equals(curves[1]), f"{run.run_id}: another curve"

@@ -48,7 +48,7 @@ def trained(layout: Layout, folder: Path) -> TrainState:
 
 def numbers(state: TrainState) -> Any:
     codes = {p: entry["codes"] for p, entry in state.flight.items()}
-    return jax.tree.map(np.asarray, (state.params, state.adam, state.outer, codes))
+    return jax.tree.map(np.asarray, (state.params, state.inner, state.outer, codes))
 
 
 def same(one: Any, other: Any) -> bool:
@@ -168,7 +168,7 @@ def test_checksums_follow_their_formula_and_not_the_layout() -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_what_is_not_finite_is_not_saved(value: float, tmp_path: Path) -> None:
     state, checkpoints = rig.begin(Layout.of(CONFIG, tiny.TWO)), Checkpoints(tmp_path)
-    rows = state.outer[1]["momentum"]
+    rows = state.outer[1]["state"][0].trace
     name = next(iter(rows))
     spoiled = np.array(rows[name])
     spoiled.flat[-1] = value

@@ -51,7 +51,7 @@ def final_state(folder: RunFolder, config: RunConfig) -> dict[str, Any]:
     state = checkpoints.restore(Layout.of(config, resources_of(config)), config.steps)
     checkpoints.close()
     flight = {p: entry["codes"] for p, entry in state.flight.items()}
-    tree = {"params": state.params, "adam": state.adam, "outer": state.outer, "flight": flight}
+    tree = {"params": state.params, "inner": state.inner, "outer": state.outer, "flight": flight}
     return jax.tree.map(np.asarray, tree)
 
 

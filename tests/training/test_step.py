@@ -1,6 +1,6 @@
 """The host's side of a step: which programs a run needs, and that nothing but the static configuration makes them."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import rig
 import tiny
-from jax.tree_util import keystr, tree_flatten_with_path
 
 from repro.diloco.optim import learning_rate
 from repro.diloco.program import put, take
+from repro.diloco.recipe import Recipe
 from repro.spec.actions import Action
 from repro.spec.config import CodecConfig, FragmentConfig, OuterConfig, RunConfig, ValidationConfig
-from repro.training.sharing import program_config
 from repro.training.state import Layout, assemble, start
 from repro.training.step import Stepper
 
@@ -24,13 +23,17 @@ pytestmark = pytest.mark.compiles
 PAIR = Action((2, False), send=True, parts=1, apply=True, mix=True)
 
 
+def recipe(config: RunConfig, key: tuple[Action, ...]) -> Recipe:
+    return Layout.of(config, tiny.TWO).recipe.of_program(key)
+
+
 def lowered(config: RunConfig, key: tuple[Action, ...]) -> str:
     return Stepper(Layout.of(config, tiny.TWO)).lower(key).as_text()
 
 
 ONE = tiny.run_config(tiny.synced(every=4, delays=(1,), mix=0.5), steps=12)
 CUT = FragmentConfig("sequential", 1, "merged")
-# Other values of all that `program_config` leaves out.
+# Other values of all that a recipe leaves out.
 OTHER = replace(
     ONE,
     scale="paper",
@@ -45,18 +48,11 @@ OTHER = replace(
 OTHER_QUIET = replace(OTHER, sync=replace(OTHER.sync, codec=CodecConfig("e3m0"), outer=OuterConfig("sgd", 0.7, 0.0)))
 
 
-def leaves(config: RunConfig) -> dict[str, Any]:
-    return {keystr(path): leaf for path, leaf in tree_flatten_with_path(asdict(config))[0]}
-
-
 @pytest.mark.parametrize(("key", "other"), [((PAIR,), OTHER), ((), OTHER_QUIET)], ids=["events", "no-event"])
 def test_what_is_left_out_does_not_enter_a_program(key: tuple[Action, ...], other: RunConfig) -> None:
-    """Two runs that differ in all that `program_config` sets to one value lower to the same text."""
-    assert program_config(ONE, key) == program_config(other, key)
+    """Two runs that differ in all that their recipes leave out lower to the same text."""
+    assert recipe(ONE, key) == recipe(other, key)
     assert lowered(ONE, key) == lowered(other, key)
-    differing = {name for name, leaf in leaves(ONE).items() if leaves(other).get(name) != leaf}
-    kept = leaves(program_config(ONE, key))
-    assert {name for name, leaf in leaves(ONE).items() if kept.get(name) != leaf} <= differing
 
 
 @pytest.mark.parametrize(
@@ -74,13 +70,13 @@ def test_what_is_left_out_does_not_enter_a_program(key: tuple[Action, ...], othe
 )
 def test_what_enters_a_program_is_kept(change: dict[str, Any]) -> None:
     other = replace(ONE, **change)
-    assert program_config(ONE, (PAIR,)) != program_config(other, (PAIR,))
+    assert recipe(ONE, (PAIR,)) != recipe(other, (PAIR,))
 
 
 def test_random_masks_are_of_a_seed() -> None:
     masked = replace(ONE, sync=replace(ONE.sync, codec=CodecConfig("float32", drop="dare", keep=0.5)))
     other = replace(masked, seed=1)
-    assert program_config(masked, (PAIR,)) != program_config(other, (PAIR,))
+    assert recipe(masked, (PAIR,)) != recipe(other, (PAIR,))
     assert lowered(masked, (PAIR,)) != lowered(other, (PAIR,))
 
 
@@ -145,7 +141,7 @@ def test_take_and_put_are_inverse() -> None:
 def test_assembled_outer_parameters_are_the_whole_tree(fragments: FragmentConfig) -> None:
     layout = Layout.of(tiny.run_config(tiny.synced(fragments=fragments)), tiny.TWO)
     params = rig.first_parameters()
-    jax.tree.map(np.testing.assert_array_equal, assemble(layout, rig.begin(layout, params).outer), params)
+    jax.tree.map(np.testing.assert_array_equal, assemble(layout.fragments, rig.begin(layout, params).outer), params)
 
 
 def test_all_replicas_and_methods_start_from_the_same_parameters() -> None:
@@ -156,8 +152,8 @@ def test_all_replicas_and_methods_start_from_the_same_parameters() -> None:
     first = jax.tree.map(lambda x: np.asarray(x)[0], alone.params)
     for m in range(2):
         jax.tree.map(lambda x, y, m=m: np.testing.assert_array_equal(np.asarray(x)[m], y), state.params, first)
-    jax.tree.map(np.testing.assert_array_equal, assemble(layout, state.outer), first)
-    zeros = [state.adam[1].mu, state.adam[1].nu, *(entry["momentum"] for entry in state.outer)]
+    jax.tree.map(np.testing.assert_array_equal, assemble(layout.fragments, state.outer), first)
+    zeros = [state.inner[1].mu, state.inner[1].nu, *(entry["state"] for entry in state.outer)]
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(zeros))
     other = start(Layout.of(replace(config, sync=None, replicas=1, seed=8), tiny.ONE))
     assert np.any(np.asarray(other.params["embed"]["tokens"]) != np.asarray(alone.params["embed"]["tokens"]))
