@@ -14,7 +14,7 @@ from repro.diloco.optim import at_constant_rate
 from repro.diloco.resources import Resources
 from repro.spec.actions import Action
 from repro.spec.config import CodecConfig, InnerConfig, ModelConfig, OuterConfig, RunConfig
-from repro.spec.payload import RANDOM_DROPS
+from repro.spec.formats import RANDOM_DROPS
 
 
 @dataclass(frozen=True)
