@@ -48,7 +48,7 @@ class Recipe:
     @property
     def form(self) -> tuple[Any, ...]:
         """What a program's size and order of work depend on: rates, decays and the like may differ, and the seed."""
-        model, inner, outer = (_not_floats(part) for part in (replace(self.model, size=""), self.inner, self.outer))
+        model, inner, outer = (_not_floats(part) for part in (replace(self.model, size="any"), self.inner, self.outer))
         return model, inner, self.replicas, self.batch, self.freezes, self.codec, outer, self.resources
 
 
