@@ -108,7 +108,8 @@ def test_bfloat16_sends_two_bytes_a_value():
 @pytest.mark.parametrize("sync", [diloco(30), streaming(30), vary(streaming(30), delays=(7,))])
 @pytest.mark.parametrize("steps", [150, 157, 163])
 def test_bytes_of_a_run_are_those_of_the_events_that_the_trainer_plays(sync, steps):
-    config = replace(data_parallel("35M"), sync=sync, replicas=2, steps=steps)
+    base = data_parallel("35M")
+    config = replace(base, sync=sync, replicas=2, steps=steps, inner=replace(base.inner, warmup_steps=0))
     sizes = send_bytes(config.model, sync)
     played = 0
     for step in range(1, steps + 1):
