@@ -60,11 +60,11 @@ def closing(table: Table) -> tuple[Notes, ...]:
 
 def _outer(table: Table) -> str:
     """Whether the outer optimiser is the paper's or another one, with its numbers."""
-    found = {r.run.config.sync.outer for r in table.results if r.run.config.sync}
-    settings = sorted(map(_settings, found))
-    if found == {OUTER}:
-        return f"the paper's ({settings[0]}, the momentum assumed)"
-    return f"not the paper's ({'; '.join(settings)})" if settings else "none"
+    settings = {r.run.config.sync.outer for r in table.results if r.run.config.sync}
+    words = sorted(map(_settings, settings))
+    if settings == {OUTER}:
+        return f"the paper's ({words[0]}, the momentum assumed)"
+    return f"not the paper's ({'; '.join(words)})" if words else "none"
 
 
 def _settings(outer: OuterConfig) -> str:

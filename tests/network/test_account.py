@@ -28,6 +28,8 @@ from repro.spec.experiment import vary
 from repro.spec.schedule import events
 from repro.spec.shapes import parameter_count
 
+SHORT = vary(data_parallel("35M"), inner__warmup_steps=0)  # a warm-up is no longer than its run
+
 
 def test_every_terabyte_and_every_data_parallel_hour_prints_as_published():
     cells = [cell for item in ("table1", "table7") for cell in account_cells(item)]
@@ -108,8 +110,7 @@ def test_bfloat16_sends_two_bytes_a_value():
 @pytest.mark.parametrize("sync", [diloco(30), streaming(30), vary(streaming(30), delays=(7,))])
 @pytest.mark.parametrize("steps", [150, 157, 163])
 def test_bytes_of_a_run_are_those_of_the_events_that_the_trainer_plays(sync, steps):
-    base = data_parallel("35M")
-    config = replace(base, sync=sync, replicas=2, steps=steps, inner=replace(base.inner, warmup_steps=0))
+    config = replace(SHORT, sync=sync, replicas=2, steps=steps)
     sizes = send_bytes(config.model, sync)
     played = 0
     for step in range(1, steps + 1):
@@ -119,7 +120,7 @@ def test_bytes_of_a_run_are_those_of_the_events_that_the_trainer_plays(sync, ste
 
 
 def test_bytes_of_a_data_parallel_run():
-    config = replace(data_parallel("35M"), steps=11)
+    config = replace(SHORT, steps=11)
     assert run_bytes(config) == 11 * 2 * parameter_count(config.model)
 
 
