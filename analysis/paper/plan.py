@@ -26,7 +26,8 @@ class Plan:
     """
 
     run_id: str
-    row: str
+    row: str  # the first of those that show it
+    rows: tuple[str, ...]  # all of them
     size: str
     params: int
     true_params: int
@@ -46,7 +47,11 @@ class Plan:
 def plan(experiment: Experiment, scale: str, seeds: int = 1) -> tuple[Plan, ...]:
     """Each run of `experiment` once, in order; UserError for what is simulated and has no runs."""
     printed = _printed(experiment.printed or experiment.name)
-    return tuple(_planned(run, printed) for run in unique(_expanded(experiment, scale, seeds)))
+    runs = _expanded(experiment, scale, seeds)
+    rows: dict[str, list[str]] = {}
+    for run in runs:
+        rows.setdefault(run.run_id, []).append(run.told)
+    return tuple(_planned(run, tuple(rows[run.run_id]), printed) for run in unique(runs))
 
 
 def plan_json(experiment: Experiment, scale: str, seeds: int = 1) -> str:
@@ -71,7 +76,7 @@ def plan_text(experiment: Experiment, scale: str, seeds: int = 1) -> str:
     if experiment.name == "table2":
         parts += [*_architectures(runs, entries), ""]
     else:
-        parts += [*_run_lines(entries, scale), "", *_age_lines(entries), *_totals(entries), ""]
+        parts += [*_run_lines(entries, scale), "", *_row_lines(entries), *_age_lines(entries), *_totals(entries), ""]
     missing = left_out(experiment, scale)
     if missing:
         parts += ["Left out:", *(f"- {row}: {why}" for row, why in missing), ""]
@@ -93,7 +98,7 @@ def _printed(item: str) -> dict[tuple[str, str], Published]:
     return by_place([*load("table2"), *(cell for cell in own if cell.column == "Flops")])
 
 
-def _planned(run: PlannedRun, printed: dict[tuple[str, str], Published]) -> Plan:
+def _planned(run: PlannedRun, rows: tuple[str, ...], printed: dict[tuple[str, str], Published]) -> Plan:
     config, sync = run.config, run.config.sync
     size = run.paper_row.split(" | ")[0]
     at_paper = config.scale == "paper"
@@ -103,6 +108,7 @@ def _planned(run: PlannedRun, printed: dict[tuple[str, str], Published]) -> Plan
     return Plan(
         run_id=run.run_id,
         row=run.row,
+        rows=rows,
         size=config.model.size,
         params=config.model.params_by_rule,
         true_params=parameter_count(config.model),
@@ -171,6 +177,12 @@ def _cells(entry: Plan) -> list[str]:
         f"{entry.sends:,}",
         short(entry.bytes_sent, BYTE_UNITS),
     ]
+
+
+def _row_lines(entries: Sequence[Plan]) -> list[str]:
+    """Every row beside the id of its run."""
+    rows = [(entry.run_id if i == 0 else "the same run", row) for entry in entries for i, row in enumerate(entry.rows)]
+    return ["Rows, each with the values that are run:", *aligned(("run", "row"), rows, left=2), ""]
 
 
 def _age_lines(entries: Sequence[Plan]) -> list[str]:

@@ -12,7 +12,7 @@ from analysis.tables.tables import Table
 from experiments.streaming.base import OUTER
 from repro.results.read import Result
 from repro.spec.config import OuterConfig
-from repro.spec.experiment import PlannedRun, expand, left_out, rounds
+from repro.spec.experiment import PlannedRun, expand, left_out, rounds, shared_rows
 from repro.spec.identity import canonical
 from repro.spec.metric import METRIC_VERSION
 from repro.words import counted, span
@@ -48,6 +48,7 @@ def closing(table: Table) -> tuple[Notes, ...]:
     runs = [result.run for result in table.results]
     sections = (
         Notes(f"Left out at scale {table.scale}", tuple(f"{why}: {'; '.join(rows)}" for why, rows in missing.items())),
+        Notes("Rows that are one run", shared_rows(runs)),
         Notes("Where the numbers come from", tuple(_sources(table))),
         Notes("Runs", tuple(_run_lines(table.rows))),
         Notes(
@@ -75,7 +76,7 @@ def _settings(outer: OuterConfig) -> str:
 
 def legend(table: Table) -> Iterator[str]:
     """What the columns and words mean."""
-    for method in dict.fromkeys(row.method for row in table.rows):
+    for method in dict.fromkeys(row.shown_method for row in table.rows):
         if short(method) != method:
             yield f"{short(method)}: {method}."
     yield "Eval Loss: nats a token on held-out text. ±: standard deviation over the n seeds."

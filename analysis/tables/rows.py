@@ -44,7 +44,13 @@ class Row:
 
     @property
     def method(self) -> str:
-        """What is compared at a point."""
+        """What is compared at a point, in the paper's words: H is the paper's, whatever a small scale can hold."""
+        first, *others = self.paper_row.split(LABELS)
+        return LABELS.join(others) if self.sized else first
+
+    @property
+    def shown_method(self) -> str:
+        """The same in words that say what was run."""
         return LABELS.join(self.labels[1:]) if self.sized else self.labels[0]
 
     @property
@@ -117,7 +123,7 @@ class Row:
     @property
     def short(self) -> str:
         """The method in few words."""
-        return short(self.method)
+        return short(self.shown_method)
 
     @property
     def tokens(self) -> int | None:

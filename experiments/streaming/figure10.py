@@ -25,7 +25,6 @@ EXPERIMENT = Experiment(
         Row(
             ("τ₁ = 1", f"τ₂ = {delay}"),
             vary(c4(ABLATED, streaming(ABLATED_EVERY)), sync__delays=(1, delay) if delay > 1 else (1,)),
-            x=delay,
             ours=delay not in (1, 5),
         )
         for delay in DELAYS
@@ -50,6 +49,7 @@ EXPERIMENT = Experiment(
         ),
     ),
     axis="overlapped inner steps τ₂ of the second worker",
+    knob="delay",
     notes=(ABLATION_NOTE, "The text names τ₂ = 5; the other points are those of Figure 8."),
     mini_model="45k",
 )

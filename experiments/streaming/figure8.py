@@ -21,7 +21,6 @@ EXPERIMENT = Experiment(
         Row(
             (f"α = {mix:g}", f"τ = {delay}"),
             vary(c4(ABLATED, streaming(ABLATED_EVERY)), sync__delays=(delay,), sync__mix=mix),
-            x=delay,
             ours=delay not in NAMED,
         )
         for mix in MIXES
@@ -42,6 +41,7 @@ EXPERIMENT = Experiment(
         ),
     ),
     axis="overlapped inner steps τ",
+    knob="delay",
     notes=(ABLATION_NOTE, "The text names τ = 1, 5, 10 and 20; the points between are chosen here."),
     mini_model="45k",
 )

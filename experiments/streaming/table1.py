@@ -41,5 +41,6 @@ EXPERIMENT = Experiment(
         Claim("advantage-disappears", "order", at_each(BUDGETS, f"{OURS} | {{}}", f"{DP} | {{}}"), at="last"),
     ),
     axis="tokens a parameter",
+    knob="tokens a parameter",
     mini_model="45k",
 )

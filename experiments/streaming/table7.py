@@ -18,7 +18,7 @@ METHODS = {DP: (None, 1), OURS_M2: (streaming(100), 2), OURS_M4: (streaming(100)
 def rows(methods: tuple[str, ...]) -> tuple[Row, ...]:
     """Each method at each budget, in printed order."""
     return tuple(
-        Row((method, printed), dolma(tokens, *METHODS[method]), x=tokens)
+        Row((method, printed), dolma(tokens, *METHODS[method]))
         for method in methods
         for printed, tokens in BUDGETS.items()
     )
@@ -41,6 +41,7 @@ EXPERIMENT = Experiment(
         ),
     ),
     axis="tokens a parameter",
+    knob="tokens a parameter",
     notes=("M = 4 keeps the local batch of M = 2 (caption of Table 7): twice the global batch, half the steps.",),
     mini_model="45k",
 )

@@ -3,13 +3,14 @@
 The paper tunes the outer learning rate "at small scale" to 0.4 (§3.2) and gives no inner learning rate
 for any size. First the peak inner rate of each method with the paper's outer settings, then the outer
 learning rate and momentum of the methods that have them, each at its best inner rate. The choices that
-the mini scale makes from the collected results stand in `repro.spec.scales`, and a test compares them.
+the mini scale makes from the collected results stand in `repro.spec.scales`, and a test compares them. At
+scale smoke a part of the grid shows that it runs; the other rows are left out.
 
     make tuning                      on two cores, some ten minutes
     make tuning-plan SCALE=paper     the same grid at 35M
 """
 
-from experiments.streaming.table5 import METHODS, rows
+from experiments.streaming.table5 import METHODS, STREAM_30, rows
 from repro.spec.config import OuterConfig
 from repro.spec.experiment import Experiment, Row, vary
 from repro.spec.scales import MINI_LEARNING_RATE, method_family
@@ -17,6 +18,7 @@ from repro.spec.scales import MINI_LEARNING_RATE, method_family
 SIZE = "35M"
 MINI_RATES = tuple(2.0**-k for k in (8, 7, 6, 5, 4))
 PAPER_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the assumed paper-scale rate
+SMOKE_FACTORS, SMOKE_OUTER = (1.0, 2.0), (STREAM_30, 0.2, 0.6)  # of the grid at scale smoke
 OUTER_GRID = tuple((rate, momentum) for rate in (0.2, 0.4, 0.8) for momentum in (0.6, 0.9))
 
 
@@ -24,7 +26,11 @@ def inner_rows(row: Row) -> list[Row]:
     """One method at each inner rate, with the paper's outer settings."""
     rate = row.config.inner.learning_rate
     return [
-        Row((*row.labels, f"inner x {factor:g}"), vary(row.config, inner__learning_rate=rate * factor), {"mini": mini})
+        Row(
+            (*row.labels, f"inner x {factor:g}"),
+            vary(row.config, inner__learning_rate=rate * factor),
+            {scale: mini for scale in ("mini", "smoke") if scale == "mini" or factor in SMOKE_FACTORS},
+        )
         for factor, mini in zip(PAPER_FACTORS, MINI_RATES, strict=True)
     ]
 
@@ -33,14 +39,14 @@ def outer_rows(row: Row) -> list[Row]:
     """One method at each outer setting but the paper's, which `inner_rows` holds already."""
     if row.config.sync is None:
         return []
-    rate = {"mini": MINI_LEARNING_RATE[method_family(row.config)]}
+    rate, method = MINI_LEARNING_RATE[method_family(row.config)], row.labels[1]
     return [
         Row(
-            (*row.labels, f"outer {outer_rate:g}, momentum {momentum:g}"),
-            vary(row.config, sync__outer=OuterConfig("nesterov", outer_rate, momentum)),
-            rate,
+            (*row.labels, "outer {:g}, momentum {:g}".format(*setting)),
+            vary(row.config, sync__outer=OuterConfig("nesterov", *setting)),
+            {scale: rate for scale in ("mini", "smoke") if scale == "mini" or (method, *setting) == SMOKE_OUTER},
         )
-        for outer_rate, momentum in OUTER_GRID
+        for setting in OUTER_GRID
     ]
 
 

@@ -6,20 +6,27 @@ them to a scale, adds seeds and gives every run its id. Rows that share a config
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from repro.errors import UserError, check_known
-from repro.spec.config import RunConfig
+from repro.spec.config import RunConfig, SyncConfig
 from repro.spec.identity import run_id
-from repro.spec.scales import at_scale
+from repro.spec.scales import at_scale, relabelled
 from repro.words import counted
 
 Kind = Literal["order", "parity", "added", "percent", "score order", "score parity"]
 Points = Literal["all", "first", "last"]
 Side = Literal["above", "below", "better", "worse"]
 Origin = Literal["", "seed spread", "binomial error", "rounding", "grid bin", "stated in the text", "our reading"]
+# What an axis may show, read from a run of an experiment whose rows all have it.
+KNOBS: Mapping[str, Callable[[RunConfig], float]] = {
+    "every": lambda config: _sync(config).every,
+    "delay": lambda config: _sync(config).delays[-1],
+    "layers": lambda config: _sync(config).fragments.layers,
+    "tokens a parameter": lambda config: float(f"{config.tokens / config.model.params_by_rule:.2g}"),
+}
 MOST_SEEDS = 1000  # more is a slip of the hand, and would be planned for minutes
 
 
@@ -27,14 +34,15 @@ MOST_SEEDS = 1000  # more is a slip of the hand, and would be planned for minute
 class Row:
     """One row of a table: the paper's labels (a size among them, or not) and its run at paper scale.
 
-    `rates` sets the inner learning rate at a scale, for the experiment that finds the scale's own. `ours` marks a
-    point that the paper's text doesn't name, `parameters` which of the run's parameters are evaluated (Table 3).
+    `rates` sets the inner learning rate at a scale, for the experiment that finds the scale's own; at a scale that it
+    lacks the row is left out. `x` is its place on the axis of its figure, where no knob is. `ours` marks a point that
+    the paper's text doesn't name, `parameters` which of the run's parameters are evaluated (Table 3).
     """
 
     labels: tuple[str, ...]
     config: RunConfig
     rates: Mapping[str, float] = field(default_factory=dict)
-    x: float | None = None  # where it stands on the axis of its figure
+    x: float | None = None
     ours: bool = False
     parameters: str = "outer"
 
@@ -92,6 +100,7 @@ class Experiment:
     claims: tuple[Claim, ...] = ()  # those that are data; what is computed stands in `analysis.claims`
     derived: bool = False  # nothing is trained for it
     axis: str = ""  # what x is, in a figure
+    knob: str = ""  # of `KNOBS`, whose value in the run is x
     notes: tuple[str, ...] = ()  # choices of this spec, shown with the assumptions
     mini_model: str = ""  # whose miniature stands in for the one size of an ablation; "" goes by the ladder
     scored: bool = False  # its table or figure has downstream scores
@@ -124,6 +133,13 @@ class PlannedRun:
         """The row's key at this scale."""
         return " | ".join(self.labels)
 
+    @property
+    def told(self) -> str:
+        """The row's key here, with the paper's where that isn't known by it: `DiLoCo | H = 12 (for H = 100)`."""
+        theirs = self.paper_row.split(" | ")
+        changed = [label for own, label in zip(self.labels, theirs, strict=True) if own != label]
+        return f"{self.row} (for {', '.join(changed)})" if changed else self.row
+
 
 def expand(experiment: Experiment, scale: str, seeds: int = 1) -> tuple[PlannedRun, ...]:
     """All runs of an experiment at a scale, seed by seed; rows with no counterpart at the scale are left out."""
@@ -131,7 +147,7 @@ def expand(experiment: Experiment, scale: str, seeds: int = 1) -> tuple[PlannedR
         raise UserError(f"seeds={seeds}: choose 1 to {MOST_SEEDS:,}.")
     found = [(row, config) for row in experiment.rows if (config := _at_scale(experiment, row, scale)) is not None]
     return tuple(
-        _planned(row, dataclasses.replace(config, seed=seed))
+        _planned(experiment, row, dataclasses.replace(config, seed=seed))
         for seed in range(seeds)
         for row, config in found
         if not _too_short(experiment, config)
@@ -144,7 +160,8 @@ def left_out(experiment: Experiment, scale: str) -> tuple[tuple[str, str], ...]:
     for row in experiment.rows:
         config, name = _at_scale(experiment, row, scale), " | ".join(row.labels)
         if config is None:
-            found.append((name, f"no counterpart at scale {scale}"))
+            why = "left out of its grid" if row.rates and scale not in row.rates else "no counterpart"
+            found.append((name, f"{why} at scale {scale}"))
         elif config.sync is not None and _too_short(experiment, config):
             many = counted(rounds(config), "round")
             found.append((name, f"{many} of H = {config.sync.every} in {config.steps:,} steps"))
@@ -153,6 +170,8 @@ def left_out(experiment: Experiment, scale: str) -> tuple[tuple[str, str], ...]:
 
 def _at_scale(experiment: Experiment, row: Row, scale: str) -> RunConfig | None:
     config = at_scale(row.config, scale, experiment.mini_model)
+    if row.rates and scale not in ("paper", *row.rates):
+        return None
     if config is not None and scale in row.rates:
         config = vary(config, inner__learning_rate=row.rates[scale])
     return config
@@ -167,15 +186,29 @@ def rounds(config: RunConfig) -> int:
     return config.steps // config.sync.every if config.sync else 0
 
 
-def _planned(row: Row, config: RunConfig) -> PlannedRun:
-    paper_size, size = row.config.model.size, config.model.size
-    labels = tuple(size if label == paper_size else label for label in row.labels)
-    return PlannedRun(labels, " | ".join(row.labels), config, run_id(config), row.x, row.ours, row.parameters)
+def _planned(experiment: Experiment, row: Row, config: RunConfig) -> PlannedRun:
+    labels = tuple(relabelled(label, row.config, config) for label in row.labels)
+    x = KNOBS[experiment.knob](config) if experiment.knob else row.x
+    return PlannedRun(labels, " | ".join(row.labels), config, run_id(config), x, row.ours, row.parameters)
+
+
+def _sync(config: RunConfig) -> SyncConfig:
+    assert config.sync is not None, "a row of data-parallel has no place on this axis"
+    return config.sync
 
 
 def unique(runs: Iterable[PlannedRun]) -> tuple[PlannedRun, ...]:
     """Each run once, in order: what is shared by two rows is run once."""
     return tuple({run.run_id: run for run in runs}.values())
+
+
+def shared_rows(runs: Iterable[PlannedRun]) -> tuple[str, ...]:
+    """A sentence for each run that several rows show, with the rows."""
+    rows: dict[str, dict[str, PlannedRun]] = {}
+    for run in runs:
+        rows.setdefault(run.run_id, {})[run.paper_row] = run
+    shared = {run_id: found.values() for run_id, found in rows.items() if len(found) > 1}
+    return tuple(f"{run_id}: {'; '.join(run.told for run in found)}." for run_id, found in shared.items())
 
 
 def vary(config: Any, **changes: Any) -> Any:

@@ -2,15 +2,18 @@
 
 `mini` is the whole paper on two cores: the same methods and code path, real English text, models of a
 hundred thousand parameters with 20 tokens a parameter. `smoke` runs in seconds and says nothing about
-learning. The replicas, H, τ, α, codec and outer optimiser are the paper's at every scale; what shrinks
-is the model, the batch, the number of steps and the layers a fragment (so that there are several).
+learning. The replicas, α, codec and outer optimiser are the paper's at every scale, in miniature H and τ too; what
+shrinks is the model, the batch, the number of steps and the layers a fragment (so that there are several). A row that
+names a value which shrinks shows the one that is run: `relabelled`.
 """
 
 import dataclasses
 import math
+import re
 
 from repro.errors import UserError
 from repro.spec.config import SCALES, InnerConfig, ModelConfig, RunConfig, SyncConfig, ValidationConfig
+from repro.words import counted
 
 TOKENS_PER_PARAMETER = 20
 
@@ -46,6 +49,24 @@ def at_scale(config: RunConfig, scale: str, mini_model: str = "") -> RunConfig |
         return None
     mini = _mini(config, size)
     return mini if scale == "mini" else _smoke(mini)
+
+
+def relabelled(text: str, paper: RunConfig, config: RunConfig) -> str:
+    """A label or sentence on a run of the paper as one on its counterpart: size, H, τ and layers of a fragment."""
+    if text == paper.model.size:
+        return config.model.size
+    if paper.sync is None or config.sync is None:
+        return text
+    values = (
+        (r"(?<=\bH=)\d+|(?<=\bH = )\d+|^\d+$", paper.sync.every, config.sync.every),
+        (r"(?<=τ = )\d+|(?<=τ₁ = )\d+", paper.sync.delays[0], config.sync.delays[0]),
+        (r"(?<=τ₂ = )\d+", paper.sync.delays[-1], config.sync.delays[-1]),
+    )
+    for where, old, new in values:
+        text = re.sub(where, lambda found, old=old, new=new: str(new) if found[0] == str(old) else found[0], text)
+    if text == counted(paper.sync.fragments.layers, "layer"):
+        return counted(config.sync.fragments.layers, "layer")
+    return text
 
 
 def _mini(config: RunConfig, size: str) -> RunConfig:
@@ -91,8 +112,11 @@ def _mini_sync(sync: SyncConfig | None, layers: int) -> SyncConfig | None:
     """A third of the paper's layers a fragment: its default of 3 becomes 1."""
     if sync is None or sync.fragments.pattern == "whole":
         return sync
-    size = sync.fragments.layers // PAPER_FRAGMENT
-    # One layer a fragment, or all: both patterns cut the same, so that they are one run.
+    return _cut(sync, sync.fragments.layers // PAPER_FRAGMENT, layers)
+
+
+def _cut(sync: SyncConfig, size: int, layers: int) -> SyncConfig:
+    """With fragments of `size` layers: of one, or of all, both patterns cut the same, so that they are one run."""
     pattern = "strided" if size == 1 or size >= layers else sync.fragments.pattern
     return dataclasses.replace(sync, fragments=dataclasses.replace(sync.fragments, pattern=pattern, layers=size))
 
@@ -115,14 +139,12 @@ def _smoke(mini: RunConfig) -> RunConfig:
 
 
 def _smoke_sync(sync: SyncConfig | None, layers: int) -> SyncConfig | None:
-    """H shrinks with the run; a τ that no longer fits below it shrinks too, and a grid of outer settings to two."""
+    """H shrinks with the run, a τ or a fragment that no longer fits shrinks too; the outer settings stay."""
     if sync is None:
         return None
-    every, rate, momentum = min(6, sync.every), sync.outer.learning_rate, sync.outer.momentum
-    return dataclasses.replace(
-        sync,
-        outer=dataclasses.replace(sync.outer, learning_rate=max(0.4, rate), momentum=momentum and max(0.9, momentum)),
-        every=every if sync.every <= 30 else 2 * every,
-        delays=tuple(min(d, every - 1) for d in sync.delays),
-        fragments=dataclasses.replace(sync.fragments, layers=min(sync.fragments.layers, layers)),
-    )
+    every = min(6 if sync.every <= 30 else 12, sync.every)
+    delays = tuple(min(d, every - 1) for d in sync.delays)
+    shrunk = dataclasses.replace(sync, every=every, delays=delays)
+    if sync.fragments.pattern == "whole":
+        return shrunk
+    return _cut(shrunk, min(sync.fragments.layers, layers), layers)

@@ -4,8 +4,9 @@ import argparse
 import json
 import math
 import os
+import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +16,10 @@ import sentencepiece
 from fabricated import finish, planned
 
 from analysis.pages.report import table_of
+from analysis.paper.plan import plan_text
 from analysis.render import text as shown
 from analysis.tables.views import COLUMNS, csv_rows, document
-from experiments.registry import load
+from experiments.registry import load, trained
 from repro.corpus import smoke
 from repro.corpus.shards import Document, write_manifest, write_shards
 from repro.corpus.text_bytes import bits_per_byte, text_bytes
@@ -34,7 +36,7 @@ from repro.results.read import Result, collect
 from repro.runs import worker
 from repro.runs.provenance import MARK, commit, dirty
 from repro.runs.sweep import environment
-from repro.spec.experiment import expand
+from repro.spec.experiment import PlannedRun, expand, left_out
 from repro.spec.identity import config_text
 
 KEPT = {
@@ -363,3 +365,70 @@ def test_collect_keeps_a_result_of_a_newer_version(tmp_path: Path):
 
 def test_every_collected_record_says_its_version():
     assert {record["summary"]["metric_version"] for record in records("mini")} == {1}
+
+
+SPECS = {experiment.name: experiment for experiment in trained("all")}
+
+
+def _said(label: str) -> Iterator[tuple[str, float]]:
+    """(what, value) of each setting that a label names."""
+    patterns = {
+        "H": r"\bH ?= ?(\d+)",
+        "τ": r"τ₂? = (\d+)",
+        "layers": r"^(\d+) layers?$",
+        "M": r"\bM ?= ?(\d+)",
+        "α": r"α = ([\d.]+)",
+        "outer": r"outer ([\d.]+)",
+        "momentum": r"momentum ([\d.]+)",
+        "inner": r"inner x ([\d.]+)",
+    }
+    for what, pattern in patterns.items():
+        for found in re.findall(pattern, label):
+            yield what, float(found)
+
+
+def _run_with(run: PlannedRun) -> dict[str, float]:
+    """The settings of a run under the names of `_said`."""
+    config, sync = run.config, run.config.sync
+    values: dict[str, float] = {"M": config.replicas, "inner": config.inner.learning_rate / 2**-6}
+    if config.scale == "paper":
+        values["inner"] = config.inner.learning_rate / SPECS["table5"].rows[0].config.inner.learning_rate
+    if sync is not None:
+        values |= {"H": sync.every, "τ": sync.delays[-1], "layers": sync.fragments.layers, "α": sync.mix}
+        values |= {"outer": sync.outer.learning_rate, "momentum": sync.outer.momentum}
+    return values
+
+
+@pytest.mark.parametrize("scale", ["smoke", "mini", "paper"])
+@pytest.mark.parametrize("name", SPECS)
+def test_a_row_shows_the_values_that_were_run(name: str, scale: str):
+    rows = {" | ".join(row.labels): row for row in SPECS[name].rows}
+    for run in expand(SPECS[name], scale):
+        values = _run_with(run)
+        for what, value in (found for label in run.labels for found in _said(label)):
+            assert values[what] == pytest.approx(value), f"{run.row} was run with {what} = {values[what]:g}"
+        sync, theirs = run.config.sync, rows[run.paper_row].config.sync
+        assert (sync and sync.outer) == (theirs and theirs.outer)  # at no scale another outer optimiser
+        if name == "table6":
+            assert sync is not None and run.labels[1:] == (str(run.config.replicas), str(sync.every))
+        axis = {"figure6": "layers", "figure8": "τ", "figure10": "τ", "figure13": "H", "figure12": "M"}.get(name)
+        assert axis is None or run.x == values[axis]
+
+
+def test_rows_that_become_one_run_say_so_in_plan_and_table(tmp_path: Path):
+    runs = expand(SPECS["figure13"], "smoke")
+    planned_text = plan_text(SPECS["figure13"], "smoke")
+    table_text = " ".join(shown(document(table_of(SPECS["figure13"], collect(runs, tmp_path)))).split())
+    for every in (50, 100, 200, 500):
+        assert re.search(rf"(h12-e3m0-\S+|the same run) +Streaming DiLoCo \| H = 12 \(for H = {every}\)", planned_text)
+        assert f"Streaming DiLoCo | H = 12 (for H = {every})" in table_text
+    assert "Rows that are one run" in table_text
+    for experiment in SPECS.values():
+        for scale in ("smoke", "mini", "paper"):
+            text = plan_text(experiment, scale)
+            assert all(f"{run.told}\n" in text for run in expand(experiment, scale))
+
+
+def test_what_a_scale_leaves_out_is_told():
+    why = dict(left_out(SPECS["tuning"], "smoke"))
+    assert why["35M | DiLoCo H=30 | outer 0.2, momentum 0.6"] == "left out of its grid at scale smoke"

@@ -28,9 +28,10 @@ def planned(scale: str = "mini", seeds: int = 1) -> tuple[PlannedRun, ...]:
 
 def invented_loss(run: PlannedRun) -> float:
     """Falls with size; methods 0, 0.2, 0.3, 0.4 apart; seeds 0.01 apart, with a paired part of 0.001."""
-    offset = next(value for name, value in OFFSETS.items() if run.labels[1].endswith(name))
+    method = run.paper_row.split(" | ")[1]
+    offset = next(value for name, value in OFFSETS.items() if method.endswith(name))
     seed = run.config.seed
-    sign = (-1) ** (seed + len(run.labels[1]))
+    sign = (-1) ** (seed + len(method))
     return 12.0 - 0.25 * math.log(run.config.flops / 1e11) + offset + 0.01 * seed + 0.001 * sign
 
 
