@@ -10,6 +10,10 @@ class UserError(Exception):
     """Bad input. The message is one sentence with the offending value and what to do about it."""
 
 
+class UnusableFile(UserError):
+    """A file that is not what its place says. Who asks for it alone is refused; who reads many passes over it."""
+
+
 def check_known(unknown: str, name: str, known: Sequence[str]) -> None:
     """UserError that begins with `unknown` and gives the nearest name, or all, when `name` isn't known."""
     if name not in known:

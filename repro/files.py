@@ -2,12 +2,14 @@
 
 A bucket has neither append nor rename nor hard links, and needs none of them here: an object is written whole, and
 created only where there is none by a precondition (`ifGenerationMatch=0`). Locally the same two things are
-a rename and a hard link of a file that is complete, which network file systems do atomically too; locks are not used.
+a rename and a hard link of a file that is complete, which network file systems do atomically too; what stands in for a
+link where there is none is the business of `repro.disk`. Locks are not used.
 """
 
 import json
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable
 from functools import cache
@@ -16,17 +18,18 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from repro.errors import UserError
+from repro import disk
+from repro.errors import UnusableFile, UserError
+
+EMPTY_S = 0.2  # a name that was taken a moment ago has its content by then
 
 T = TypeVar("T")
 
 
 def place(text: str) -> Path:
-    """The folder a user names: a local path, or gs://BUCKET/… through etils.epath. UserError for other schemes."""
-    if not text:
-        raise UserError("an empty path: name a folder.")
+    """The folder a user names: a local path, or gs://BUCKET/… through etils.epath. UserError for what is neither."""
     if "://" not in text:
-        return Path(text)
+        return disk.local(text)
     if not text.startswith("gs://"):
         raise UserError(f"{text}: run folders lie on a local path or in gs://BUCKET/PATH.")
     try:
@@ -88,7 +91,7 @@ def create_bytes(path: Path, content: bytes, *, sync: bool = True) -> bool:
         if is_bucket(path):
             _ask(path, lambda bucket: bucket.pipe_file(str(path), content, mode="create"))
         else:
-            _publish(path, content, lambda part: os.link(part, path), sync=sync)
+            _publish(path, content, lambda part: disk.create(part, path), sync=sync)
     except FileExistsError:
         # A bucket's answer may be lost, and gcsfs asks again: what is there then is what this call wrote.
         return is_bucket(path) and read_bytes(path) == content
@@ -100,26 +103,26 @@ def _publish(path: Path, content: bytes, show: Callable[[Path], Any], *, sync: b
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{path.parent} can't be made ({error.strerror}): choose another folder.") from error
+        raise UserError(f"{path.parent} can't be made ({error.strerror}): {disk.advice(error)}.") from error
     try:
         with part.open("wb") as out:
             out.write(content)
             out.flush()
             if sync:
-                os.fsync(out.fileno())
+                disk.sync(out.fileno())
         show(part)
     except FileExistsError:
         raise
     except OSError as error:
-        raise UserError(f"{path} could not be written ({error.strerror}): free some space and run again.") from error
+        raise UserError(f"{path} could not be written ({error.strerror}): {disk.advice(error)}.") from error
     finally:
         part.unlink(missing_ok=True)
 
 
 def read_bytes(path: Path) -> bytes | None:
-    """The content of a file; None where there is none, nor a folder for it."""
+    """The content of a file; None where there is none, nor a folder for it. UnusableFile for what can't be read."""
     try:
-        return _ask(path, lambda bucket: bucket.cat_file(str(path))) if is_bucket(path) else path.read_bytes()
+        return _ask(path, lambda bucket: bucket.cat_file(str(path))) if is_bucket(path) else disk.read(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -142,7 +145,7 @@ def modified(path: Path) -> float:
 
 
 def share_tree(source: Path, target: Path, leave_out: Callable[[str], bool]) -> None:
-    """Give `target` the files of `source`: locally as hard links, which cost no space; in a bucket as copies."""
+    """Give `target` the files of `source`: locally as hard links, where there are such; else as copies."""
     if is_bucket(source):
         base = str(source).removeprefix("gs://")
         tails = [found.removeprefix(base) for found in _ask(source, lambda bucket: bucket.find(str(source)))]
@@ -153,7 +156,7 @@ def share_tree(source: Path, target: Path, leave_out: Callable[[str], bool]) -> 
     shutil.copytree(
         source,
         target,
-        copy_function=os.link,
+        copy_function=disk.share,
         ignore=lambda _, entries: [name for name in entries if leave_out(name)],
         dirs_exist_ok=True,
     )
@@ -178,9 +181,12 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any | None:
-    """The JSON at `path`, None where there is no file; UserError when it is not JSON, which has no NaN."""
+    """The JSON at `path`, None where there is no file; UnusableFile when it is not JSON, which has no NaN."""
     content = read_bytes(path)
+    if content == b"":
+        time.sleep(EMPTY_S)
+        content = read_bytes(path)
     try:
         return None if content is None else msgspec.json.decode(content)  # refuses NaN and numbers out of range
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not JSON ({error}): put back what was there, or move it away.") from error
+        raise UnusableFile(f"{path} is not JSON ({error}): put back what was there, or move it away.") from error

@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-GROUND = {"repro.errors", "repro.words", "repro.files", "repro.cores", "repro.values"}
+GROUND = {"repro.errors", "repro.words", "repro.disk", "repro.files", "repro.cores", "repro.values"}
 # package: what it may import beside itself and the ground
 MAY_IMPORT = {
     "repro.errors": set(),
     "repro.words": {"repro.errors"},
-    "repro.files": {"repro.errors", "repro.words"},
+    "repro.disk": {"repro.errors"},
+    "repro.files": {"repro.errors", "repro.words", "repro.disk"},
     "repro.cores": {"repro.errors"},
     "repro.values": {"repro.errors"},
     "repro.spec": set(),

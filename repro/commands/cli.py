@@ -1,30 +1,19 @@
 """The command line. Every command imports what it needs when it runs, so that help and plans come at once."""
 
 import argparse
-import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from repro import disk
 from repro.commands import options
 from repro.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
 from repro.evaluation.tasks import SETS
 from repro.files import place
 from repro.words import show_what_can_be
 
-# What a wrong or full place to write to gives: the user's to mend, not a bug.
-DISK_ERRORS = {
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EACCES,
-    errno.EROFS,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.EEXIST,
-    errno.ENOENT,
-}
 _TEXT_OPTIONS = (
     "source",
     "tokenizer",
@@ -53,10 +42,10 @@ def main(words: Sequence[str] | None = None) -> int:
         if isinstance(error, BrokenPipeError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        if error.errno not in DISK_ERRORS:
+        if error.errno not in disk.OF_FILES:
             raise
         where = error.filename or "the disk"
-        print(f"repro: {where} can't be written or read ({error.strerror}): choose another folder.", file=sys.stderr)
+        print(f"repro: {where} can't be written or read ({error.strerror}): {disk.advice(error)}.", file=sys.stderr)
         return EXIT_USER_ERROR
     except KeyboardInterrupt:
         print("repro: interrupted; run the same command to go on.", file=sys.stderr)
@@ -177,14 +166,14 @@ def _root(parser: argparse.ArgumentParser) -> None:
 
 def _places(parser: argparse.ArgumentParser) -> None:
     _root(parser)
-    parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens and compiled programs")
+    parser.add_argument("--cache", type=disk.local, default=Path("cache"), help="tokens and compiled programs")
 
 
 def _collect_arguments(parser: argparse.ArgumentParser) -> None:
     _experiment_arguments(parser)
     _root(parser)
     parser.add_argument("--eval", choices=sorted(SETS), help="whose scores (default: the scale's set)")
-    parser.add_argument("--to", type=Path, help="another folder than data/results")
+    parser.add_argument("--to", type=disk.local, help="another folder than data/results")
 
 
 def _build_arguments(parser: argparse.ArgumentParser) -> None:
@@ -195,7 +184,7 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _shown_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, default=Path("build"), help="where tables and figures go")
+    parser.add_argument("--out", type=disk.local, default=Path("build"), help="where tables and figures go")
     parser.add_argument("--eval", choices=sorted(SETS), help="which evaluation to show (default: the scale's)")
     parser.add_argument("--own", action="store_true", help="only runs under --root, none of data/results")
 
@@ -217,7 +206,7 @@ def _diff_arguments(parser: argparse.ArgumentParser) -> None:
 def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("corpus", help="mini, smoke, c4 or dolma")
     parser.add_argument("--vocab", type=options.count, help="vocabulary (default: the corpus's own)")
-    parser.add_argument("--cache", type=Path, default=Path("cache"), help="where token folders lie")
+    parser.add_argument("--cache", type=disk.local, default=Path("cache"), help="where token folders lie")
     text = parser.add_argument_group("c4 and dolma only (docs/data.md)")
     text.add_argument("--source", help="hub (default), or a folder with the files as they lie on the hub")
     text.add_argument("--tokenizer", help="train (default), or a SentencePiece model file")

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from repro.commands import options
 from repro.diloco.jax_settings import pin
+from repro.disk import local
 from repro.errors import UserError
+from repro.files import place as place_of
 
 if TYPE_CHECKING:
     from repro.machines.placement import Asked, Placement
@@ -45,9 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--no-fence", action="store_true", help="let XLA start transfers when it thinks best (docs/overlap.md)")
     add("--rule", action="store_true", help="print what the rule chooses, and compile nothing")
     add("--json", action="store_true", help="for scripts")
-    add("--root", type=Path, default=Path("runs"), help="where run folders lie (default runs)")
-    add("--out", type=Path, default=Path("build"), help="where the table goes (default build)")
-    add("--cache", type=Path, default=Path("cache"), help="what compiled programs were like, for the next time")
+    add("--root", type=place_of, default=Path("runs"), help="where run folders lie (default runs)")
+    add("--out", type=local, default=Path("build"), help="where the table goes (default build)")
+    add("--cache", type=local, default=Path("cache"), help="what compiled programs were like, for the next time")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -178,6 +180,7 @@ def _on(args: argparse.Namespace, run: "PlannedRun") -> "Placement":
 def _planned(args: argparse.Namespace) -> "tuple[PlannedRun, ...]":
     """Every run of the experiment, of all specs, or the one run of --root that is named."""
     from experiments.registry import names, trained
+    from repro.files import names as listed
     from repro.files import read_json
     from repro.runs.folder import find_run
     from repro.spec.config import RunConfig
@@ -186,7 +189,7 @@ def _planned(args: argparse.Namespace) -> "tuple[PlannedRun, ...]":
 
     if args.experiment in (*names(), "all"):
         options.refuse(args, ("root",), "it says where a run lies, and an experiment is named")
-    elif any(args.root.glob(f"{args.experiment}*/config.json")):
+    elif any(name.startswith(args.experiment) for name in listed(args.root)):
         options.refuse(args, ("scale",), "it says which runs an experiment has, and a run is named")
         folder = find_run(args.root, args.experiment)
         config = from_json(RunConfig, read_json(folder.path / "config.json"))

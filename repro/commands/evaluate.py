@@ -13,6 +13,7 @@ from pathlib import Path
 from experiments.registry import load, names, trained
 from repro.commands import options
 from repro.diloco.jax_settings import clean, pin
+from repro.disk import local
 from repro.errors import UserError
 from repro.evaluation.evaluator import Job, evaluate_all, pending
 from repro.evaluation.tasks import BATCH, PARAMETERS, SETS, TASKS, choose, result_path
@@ -62,7 +63,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         "--parameters", choices=PARAMETERS, help="default: as the row says (Table 3), outer without one"
     )
     parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
-    parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens, questions and compiled programs")
+    parser.add_argument("--cache", type=local, default=Path("cache"), help="tokens, questions and compiled programs")
 
 
 def refuse_experiment(args: argparse.Namespace) -> None:

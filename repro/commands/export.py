@@ -7,6 +7,7 @@ from pathlib import Path
 from experiments.registry import load, names
 from repro.commands import options
 from repro.commands.evaluate import add_common, open_platform, refuse_experiment
+from repro.disk import local
 from repro.errors import UserError
 from repro.files import names as listed
 from repro.runs.folder import RunFolder, find_run
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=options.seeds, default=1, help="of an experiment: seeds 0 .. N-1 (default 1)")
     parser.add_argument("--to", default="safetensors", help="safetensors (default), tensorboard or wandb")
     text = "the folder to write (default exports/<id>; exports/tensorboard and exports/wandb, with a folder a run)"
-    parser.add_argument("--out", type=Path, help=text)
+    parser.add_argument("--out", type=local, help=text)
     parser.add_argument("--step", type=options.step, help="a checkpoint's step, for safetensors (default: the newest)")
     add_common(parser)
 

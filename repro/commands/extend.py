@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from repro.commands import options
+from repro.disk import local
 from repro.files import place
 from repro.runs.extend import extend
 
@@ -14,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=options.run_id, help="the id of a finished run, or its beginning")
     parser.add_argument("--steps", type=options.step, required=True, help="how many more")
     parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
-    parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens and compiled programs")
+    parser.add_argument("--cache", type=local, default=Path("cache"), help="tokens and compiled programs")
     text = "make the new run's folder and print its config's path, for `python -m repro train` in several processes"
     parser.add_argument("--prepare-only", action="store_true", help=text)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.commands import options
+from repro.disk import local
 from repro.errors import UserError
 from repro.files import place as place_of
 from repro.launch.settings import Settings, read_settings
@@ -50,9 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--cache", help="tokens (default: cache, or launch.toml's folder in the pod)")
     sweep_cli.add_run(parser)
     pods = parser.add_argument_group("pods")
-    pods.add_argument("--settings", type=Path, default=Path("launch.toml"), help="default launch.toml; flags go before")
+    pods.add_argument(
+        "--settings", type=local, default=Path("launch.toml"), help="default launch.toml; flags go before"
+    )
     pods.add_argument("--dry-run", action="store_true", help="offline: write the manifests, start nothing")
-    pods.add_argument("--out", type=Path, default=Path("build/launch"), help="where manifests go (build/launch)")
+    pods.add_argument("--out", type=local, default=Path("build/launch"), help="where manifests go (build/launch)")
     for name, text in POD_FLAGS.items():
         pods.add_argument(f"--{name}", type=options.count if name == "slices" else str, help=text)
 
@@ -84,7 +87,8 @@ def _local(args: argparse.Namespace) -> int:
         word = (asked or (["dry-run"] if args.dry_run else ["run"]))[0]
         raise UserError(f"--{word} is for pods: say --engine xpk, or leave it out and launch on this machine.")
     options.refuse(args, ("settings", "out"), "they are for pods, of --engine xpk")
-    args.root, args.cache = place_of(args.root or "runs"), Path(args.cache or "cache")
+    args.root = place_of("runs" if args.root is None else args.root)
+    args.cache = local("cache" if args.cache is None else args.cache)
     return sweep_cli.run(args)
 
 

@@ -6,10 +6,10 @@ the parser of every command is built at once, nothing heavy is imported at the t
 """
 
 import argparse
-from pathlib import Path
 from typing import Annotated
 
 from repro.commands import options
+from repro.disk import local
 from repro.errors import UserError
 from repro.network import methods
 from repro.network.methods import METHODS
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--target", type=option(methods.Share), help="a compute utilisation to solve for, e.g. 0.95")
     add("--paper", action="store_true", help="the schedule behind Table 4 instead of the trainer's")
     add("--json", action="store_true", help="print JSON")
-    add("--plot", type=Path, metavar="FILE", help="also draw utilisation over bandwidth (.png, .svg or .pdf)")
+    add("--plot", type=local, metavar="FILE", help="also draw utilisation over bandwidth (.png, .svg or .pdf)")
     add("--table4", action="store_true", help="print Table 4 beside the paper's")
     add("--finite", action="store_true", help="with --table4: a finite run, fitted to the published cells")
 

@@ -18,6 +18,7 @@ from repro.cores import cores
 from repro.diloco.jax_settings import pin
 from repro.diloco.resource_flags import MESH, add_flags, asked
 from repro.diloco.resources import Resources
+from repro.disk import local
 from repro.errors import EXIT_INTERRUPTED, UserError
 from repro.files import place, read_json
 from repro.machines.hardware import host_memory, require_devices, train_here
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("config", type=place, help="a config.json, as in every run folder; or a run's id, see below")
     parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
-    parser.add_argument("--cache", type=Path, default=Path("cache"), help="tokens and compiled programs")
+    parser.add_argument("--cache", type=local, default=Path("cache"), help="tokens and compiled programs")
     parser.add_argument(
         "--checkpoint-every", type=options.step, help="steps between checkpoints (default: eight a run)"
     )

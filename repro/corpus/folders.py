@@ -1,11 +1,11 @@
 """Where token folders of C4 and Dolma lie, which of them a run reads, and who may write one."""
 
-import fcntl
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from repro import disk
 from repro.corpus.shards import as_json, write_atomically
 from repro.errors import UserError
 
@@ -28,11 +28,9 @@ def prepared_folder(cache: Path, corpus: str, vocab: int) -> Path:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the folder for this process; UserError if another has it. The system lets go however the process ends."""
-    with folder.with_name(f".{folder.name}.lock").open("w", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"another process is preparing {folder}: wait until it has finished.") from None
+    with disk.locked(folder.with_name(f".{folder.name}.lock"), wait=False) as ours:
+        if not ours:
+            raise UserError(f"another process is preparing {folder}: wait until it has finished.")
         yield
 
 

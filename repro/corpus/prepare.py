@@ -6,12 +6,10 @@ made by repro.corpus.web.build alone: too large to begin unasked, they are only 
 stays light: what reads packages and trains tokenizers is imported only when there is something to build.
 """
 
-import fcntl
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+from repro import disk
 from repro.corpus.folders import prepared_folder
 from repro.corpus.preparing import Progress, quiet
 from repro.corpus.recipes import TEXT_VOCAB, MiniRecipe, SmokeRecipe
@@ -58,7 +56,7 @@ def prepare(corpus: str, cache: Path, progress: Progress = quiet, *, vocab: int 
     recipe = _recipe(corpus, vocab)
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(cache):
+        with disk.locked(cache / ".lock"):
             if not is_prepared(corpus, cache, vocab=vocab):
                 _check_space(corpus, cache)
                 _build(recipe, folder, cache, progress)
@@ -108,11 +106,3 @@ def _check_space(corpus: str, cache: Path) -> None:
             f"{cache} has {free / 1e6:.0f} MB free and corpus {corpus!r} needs {needed / 1e6:.0f} MB:"
             " free space or choose another cache."
         )
-
-
-@contextmanager
-def _locked(cache: Path) -> Iterator[None]:
-    """Hold the cache for this process; the system lets go of the lock however the process ends."""
-    with (cache / ".lock").open("w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -4,10 +4,8 @@ A unit is a run of documents that becomes one shard. Its record lies beside it u
 so a run that was cut takes up at the first unit without one. Files appear under their name when complete.
 """
 
-import errno
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from repro import disk
 from repro.corpus.preparing import Progress
 from repro.corpus.tokens import FORMAT_VERSION, MANIFEST, Shard, Tokenizer
 from repro.errors import UserError
@@ -88,19 +87,19 @@ def write_atomically(path: Path, content: bytes) -> None:
     with part.open("wb") as file:
         file.write(content)
         file.flush()
-        os.fsync(file.fileno())
+        disk.sync(file.fileno())
     part.replace(path)
 
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """A disk that is full or may not be written to becomes a UserError."""
+    """A disk that is full, may not be written to, or lacks what is needed becomes a UserError."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+        if error.errno not in disk.OF_FILES:
             raise
-        raise UserError(f"can't write {folder} ({error.strerror}): free space or choose another cache.") from error
+        raise UserError(f"can't write {folder} ({error.strerror}): {disk.advice(error)}.") from error
 
 
 def _units(documents: list[Document], shard_bytes: int) -> list[list[Document]]:

@@ -10,6 +10,7 @@ import sentencepiece
 from repro.corpus.shards import write_atomically
 from repro.corpus.tokens import Tokenizer
 from repro.errors import UserError
+from repro.files import read_bytes
 
 MODEL = "tokenizer.model"
 PAD, EOS, BOS, UNK = 0, 1, 2, 3  # ids of the models trained here
@@ -51,10 +52,9 @@ def train_pieces(lines: Iterable[str], vocab: int, sample: str) -> bytes:
 
 def read_model(path: Path) -> bytes:
     """The bytes of a SentencePiece model file; UserError if it is none."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"--tokenizer {path} can't be read ({error.strerror}): give a SentencePiece model.") from None
+    content = read_bytes(path)
+    if content is None:
+        raise UserError(f"--tokenizer {path} isn't there: give a SentencePiece model.")
     load_model(content, str(path))
     return content
 

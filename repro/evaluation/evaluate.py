@@ -4,17 +4,17 @@ What has been scored lies in parts beside the result until it is written, so tha
 through one scorer together, sorted by length.
 """
 
-import fcntl
 import io
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from repro import disk
 from repro.corpus.prepare import token_folder
 from repro.corpus.tokens import open_tokens
 from repro.diloco.jax_settings import in_force
@@ -107,23 +107,14 @@ def evaluate_run(
         return result
 
 
-@contextmanager
-def _held(folder: RunFolder, cache: Path, wait: bool) -> Iterator[bool]:
-    """Hold a run's evaluations for this process; the system lets go however it ends.
+def _held(folder: RunFolder, cache: Path, wait: bool) -> AbstractContextManager[bool]:
+    """Hold a run's evaluations for this process (`disk.locked`).
 
     A bucket has no locks, so there only the processes of one machine share the work. Two machines at one
     evaluation do it twice: what they write is whole and the same.
     """
     near = cache / "evals" / folder.run_id if is_bucket(folder.root) else folder.path / "evals"
-    path = near / ".lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+    return disk.locked(near / ".lock", wait=wait)
 
 
 def _requests(questions: list[Questions]) -> list[Request]:

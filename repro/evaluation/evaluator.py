@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from repro import disk
 from repro.cores import cores, keep_to
 from repro.diloco.jax_settings import pin
 from repro.errors import EXIT_INTERRUPTED, UserError
@@ -102,7 +103,7 @@ def main() -> int:
     """A worker: jobs as JSON on standard input, a line for each that it did on standard output."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", type=place, required=True)
-    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--cache", type=disk.local, required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--source", required=True)
     parser.add_argument("--cores", required=True)

@@ -23,6 +23,7 @@ from repro.corpus.recipes import PINS
 from repro.corpus.tokens import TokenSet, open_encoder
 from repro.errors import UserError
 from repro.evaluation.tasks import TASKS, Task, harness
+from repro.files import write_bytes
 
 _STOCK_FILES = {"hellaswag": "hellaswag/hellaswag.yaml", "piqa": "piqa/piqa.yaml", "arc_easy": "arc/arc_easy.yaml"}
 _ARROW = {
@@ -102,7 +103,7 @@ def write_task_files(cache: Path, source: str = "packages") -> dict[str, Path]:
         text = yaml.safe_dump(_task_file(task, packages, folder), sort_keys=False)
         written[task.name] = folder / f"{task.name}.yaml"
         if not written[task.name].exists() or written[task.name].read_text(encoding="utf-8") != text:
-            written[task.name].write_text(text, encoding="utf-8")
+            write_bytes(written[task.name], text.encode())
     return written
 
 
@@ -138,9 +139,7 @@ def _arc_test(packages: Path, folder: Path) -> Path:
             item = {"id": doc["id"], "question": question, "answerKey": labels[doc["gold"]]}
             item["choices"] = {"text": doc["choices"], "label": list(labels)}
             found.setdefault(doc["id"], json.dumps(item))
-    part = path.with_suffix(".part")
-    part.write_text("\n".join(found.values()) + "\n", encoding="utf-8")
-    part.replace(path)
+    write_bytes(path, ("\n".join(found.values()) + "\n").encode())
     return path
 
 

@@ -6,8 +6,8 @@ hub). What is kept is what a score needs: tokens, right answers, and the charact
 """
 
 import hashlib
+import io
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import numpy as np
 from repro.corpus.recipes import PINS
 from repro.corpus.tokens import TokenSet, open_tokens
 from repro.evaluation.tasks import TASKS, Asked, harness
+from repro.files import write_bytes
 
 FORMAT = 1
 SOURCES = ("packages", "hub")
@@ -77,8 +78,7 @@ def make_questions(asked: Asked, tokens_folder: Path, cache: Path, source: str =
         from repro.evaluation.lm_eval_tasks import from_harness, load_task  # lm-eval takes seconds to import
 
         task = load_task(TASKS[asked.task], cache, source)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.stem}.{os.getpid()}.npz")
-        np.savez(part, **from_harness(task, asked.indices, tokens))  # pyright: ignore[reportArgumentType]
-        part.replace(path)
+        content = io.BytesIO()
+        np.savez(content, **from_harness(task, asked.indices, tokens))  # pyright: ignore[reportArgumentType]
+        write_bytes(path, content.getvalue())
     return read_questions(asked, path)

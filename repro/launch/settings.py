@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from repro.errors import UserError, check_known
+from repro.files import read_bytes
 from repro.values import PATH, WORD, check_fields, one_of, several, text, whole
 
 EXAMPLE = """\
@@ -74,10 +75,6 @@ def read_settings(path: Path, flags: dict[str, Any]) -> Settings:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except IsADirectoryError as error:
-        raise UserError(f"{path} is a folder: name a file, as docs/pod.md says.") from error
+        return tomllib.loads((read_bytes(path) or b"").decode())
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not TOML ({error}).") from error

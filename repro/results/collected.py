@@ -5,15 +5,13 @@ and one that was made from uncommitted changes, or from code of no known commit,
 a clean one. A run that two experiments share stands once. Nothing here is computed anew.
 """
 
-import fcntl
 import json
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from repro import disk
 from repro.errors import UserError
 from repro.evaluation.tasks import choose
 from repro.files import names, read_json, write_bytes
@@ -66,25 +64,14 @@ def save(results: Iterable[Result], path: Path) -> Collected:
     Two at once wait for each other, so that neither writes over what the other took.
     """
     outcome = Collected()
-    with _alone(path.parent):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with disk.locked(path.parent):  # the folder itself, so that no file is left in it
         stored = load(path) if path.exists() else {}
         for result in results:  # rows may share a run and differ in what is evaluated
             _merge(stored, result, outcome)
         if outcome.taken:
             _write(path, stored)
     return outcome
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process; the system lets go however it ends, and no file is left in it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    held = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(held)
 
 
 def _merge(stored: dict[str, Record], result: Result, outcome: Collected) -> None:

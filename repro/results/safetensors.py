@@ -3,18 +3,23 @@
 import dataclasses
 import json
 import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
+from repro import disk
 from repro.corpus.prepare import token_folder
 from repro.corpus.tokens import TokenSet, open_tokens
 from repro.diloco.model import NORM_EPSILON
 from repro.errors import UserError
 from repro.evaluation.evaluate import load_parameters, read_config
-from repro.files import write_json
+from repro.files import write_bytes, write_json
 from repro.runs.folder import RunFolder
 from repro.spec.config import RunConfig
 from repro.spec.identity import canonical
@@ -24,7 +29,8 @@ def export(folder: RunFolder, cache: Path, out: Path, *, step: int | None = None
     """Write model.safetensors, config.json, the tokenizer and README.md into `out`, and return it.
 
     Float32, a tensor a leaf of the tree of `repro.spec.shapes`, layers stacked on axis 0 and named by their path
-    ("layers.query"). UserError for a folder that holds something else, or a missing checkpoint.
+    ("layers.query"). UserError, with nothing changed in `out`, for a folder that holds something else, a missing
+    checkpoint, or a disk that can't take it.
     """
     if out.exists() and any(out.iterdir()) and not (out / "model.safetensors").exists():
         raise UserError(f"{out} holds something else: choose an empty folder.")
@@ -32,21 +38,36 @@ def export(folder: RunFolder, cache: Path, out: Path, *, step: int | None = None
     step, params = load_parameters(folder, config, step, which if config.sync else "outer")
     tokens = open_tokens(token_folder(config.corpus, cache, vocab=config.model.vocab), "validation")
     tensors = {f"{group}.{name}": np.asarray(leaf) for group, leaves in params.items() for name, leaf in leaves.items()}
-    out.mkdir(parents=True, exist_ok=True)
     facts = {"run_id": folder.run_id, "step": step, "parameters": which if config.sync else "outer"}
-    _write_tensors(out / "model.safetensors", tensors, {name: str(value) for name, value in facts.items()})
-    write_json(out / "config.json", _config(config, tokens, facts))
-    if tokens.tokenizer.file:
-        shutil.copyfile(tokens.folder / tokens.tokenizer.file, out / tokens.tokenizer.file)
-    (out / "README.md").write_text(_page(config, tokens, facts, tensors), encoding="utf-8")
+    with _together(out) as part:
+        save_file(tensors, part / "model.safetensors", {name: str(value) for name, value in facts.items()})
+        (part / "model.safetensors").chmod(0o644)  # safetensors makes it the owner's alone
+        write_json(part / "config.json", _config(config, tokens, facts))
+        if tokens.tokenizer.file:
+            shutil.copyfile(tokens.folder / tokens.tokenizer.file, part / tokens.tokenizer.file)
+        write_bytes(part / "README.md", _page(config, tokens, facts, tensors).encode())
     return out
 
 
-def _write_tensors(path: Path, tensors: dict[str, np.ndarray], facts: dict[str, str]) -> None:
-    part = path.with_name(f".{path.name}")
-    save_file(tensors, part, metadata=facts)
-    part.chmod(0o644)  # safetensors makes it the owner's alone
-    part.replace(path)
+@contextmanager
+def _together(out: Path) -> Iterator[Path]:
+    """A folder whose files appear in `out` when all are there; none of them, with UserError, when one can't be written.
+
+    It lies in `out`, so that to show them takes no space.
+    """
+    was_there = out.exists()
+    part = out / f".part-{uuid.uuid4().hex}"
+    try:
+        part.mkdir(parents=True)
+        yield part
+        for path in sorted(part.iterdir()):
+            path.replace(out / path.name)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{out} could not be written ({disk.reason(error)}): {disk.advice(error)}.") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+        if not was_there and out.is_dir() and not any(out.iterdir()):
+            out.rmdir()
 
 
 def _config(config: RunConfig, tokens: TokenSet, facts: dict[str, Any]) -> dict[str, Any]:
@@ -80,6 +101,7 @@ Layers are stacked on axis 0. For a sequence of at most {config.model.seq_len} t
 4. logits = norm(x, embed.final_norm) @ embed.tokensᵀ
 
 ```python
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 tensors = load_file("model.safetensors")

@@ -9,6 +9,7 @@ is in extended.json.
 from dataclasses import replace
 from pathlib import Path
 
+from repro import disk
 from repro.errors import UserError
 from repro.files import names, read_json, remove_tree, share_tree, write_json
 from repro.runs.folder import RunFolder, find_run, open_folder
@@ -62,4 +63,4 @@ def _share(source: Path, to: Path) -> None:
         remove_tree(to)
         share_tree(source, to, lambda _: False)
     except OSError as error:
-        raise UserError(f"{to} could not be written ({error}): free some space and run again.") from error
+        raise UserError(f"{to} could not be written ({disk.reason(error)}): {disk.advice(error)}.") from error

@@ -131,7 +131,9 @@ def open_folder(root: Path, config: RunConfig) -> RunFolder:
 
 
 def existing(root: Path) -> Path:
-    """The folder of runs; UserError when it isn't there."""
+    """The folder of runs; UserError when it isn't there, or is none."""
+    if isinstance(root, Path) and root.exists() and not root.is_dir():
+        raise UserError(f"{root} is no folder: give with --root where the runs lie.")
     if not root.exists():
         raise UserError(f"no folder {root}: give with --root where the runs lie.")
     return root
@@ -139,7 +141,7 @@ def existing(root: Path) -> Path:
 
 def named(root: Path) -> Path:
     """The same, but for the usual folder: without runs what is collected is shown."""
-    return root if root == RUNS else existing(root)
+    return root if root == RUNS and not root.exists() else existing(root)
 
 
 def find_run(root: Path, name: str) -> RunFolder:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from repro import disk
 from repro.errors import UserError
 from repro.files import create_bytes, is_bucket, names, read_bytes, remove_tree, share_tree
 
@@ -65,7 +66,7 @@ def begin(run: Path, number: int) -> Path:
             _share_older(run, (number, source), home)
         except OSError as error:
             if (path / "from.json").exists() and not _vanished(error):
-                raise UserError(f"{home} could not be made ({error}): free some space and run again.") from error
+                raise UserError(f"{home} could not be made ({disk.reason(error)}): {disk.advice(error)}.") from error
             continue  # the source was deleted or went on meanwhile: look again
         if source == 0 or (path / "from.json").exists():
             facts = json.dumps({"attempt": source, "step": step if step >= 0 else None})

@@ -15,6 +15,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from repro import disk
 from repro.cores import keep_to
 from repro.diloco.jax_settings import pin
 from repro.errors import EXIT_INTERRUPTED
@@ -136,7 +137,7 @@ def _ended(config: "RunConfig", claim: "Claim", retry: bool, args: argparse.Name
 
 def explain(error: Exception) -> str:
     """One sentence on an error that the user can mend."""
-    return f"{error}: make room, or choose another root." if isinstance(error, OSError) else str(error)
+    return f"{error}: {disk.advice(error)}." if isinstance(error, OSError) else str(error)
 
 
 def record_failure(claim: "Claim", reason: str, *, crashed: bool) -> None:

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from etils import epath
 
+from repro import disk
 from repro.diloco import wire
 from repro.diloco.buffers import codes_struct, inbox_struct, outer_struct, replica_structs
 from repro.errors import UserError
@@ -125,7 +126,7 @@ class Checkpoints:
         except (ValueError, OSError, jax.errors.JaxRuntimeError) as error:
             raise UserError(
                 f"a checkpoint in {self.folder} could not be written ({_first_line(error)}): "
-                "free some space and run again, it goes on from the one before."
+                f"{disk.advice(error)}; the run goes on from the one before."
             ) from error
 
     def _restore(self, layout: Layout, step: int) -> TrainState:

@@ -1,16 +1,30 @@
 """Faults that users met with files: each table is one kind, each id one input of it."""
 
 import ast
+import errno
+import fcntl
 import io
+import os
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+import tiny
 
+from repro import disk
 from repro.commands.cli import main
+from repro.corpus.shards import write_atomically
+from repro.errors import UserError
+from repro.files import create_bytes, place, read_bytes, write_bytes
+from repro.launch.settings import EXAMPLE
+from repro.runs.folder import RunFolder, open_folder
+from repro.runs.leases import take
+from repro.runs.takeover import begin
 
 ROOT = Path(__file__).parents[2]
+SUMMARY = {"steps": 12, "tokens": 96, "validation_loss": 3.5, "validation_losses": {"outer": 3.5}, "tokens_per_s": 9.0}
 
 
 @pytest.mark.parametrize("name", ["my runs", "it's", "a;b", ""], ids=["space", "quote", "semicolon", "empty"])
@@ -116,3 +130,164 @@ def test_what_a_terminal_cannot_show_is_replaced(
     pages = [path for suffix in ("md", "tex", "html", "csv", "txt") for path in tmp_path.glob(f"*.{suffix}")]
     assert len(pages) == {"table2": 1, "table5": 5}.get(words[1], 0) * (words[0] == "build")
     assert all(page.read_text(encoding="utf-8") for page in pages)
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, call: str, number: int) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(call, refused)
+
+
+NO_LINKS = ("EPERM", "ENOSYS", "EXDEV", "EMLINK", "EOPNOTSUPP", "ENOTSUP")
+
+
+@pytest.mark.parametrize("name", NO_LINKS)
+def test_a_run_is_claimed_taken_over_and_finished_without_hard_links(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, "os.link", getattr(errno, name))
+    folder = open_folder(tmp_path, tiny.run_config(tiny.synced()))
+    one = take(folder, 0)
+    assert one is not None and take(folder, 0) is None and not create_bytes(folder.path / "config.json", b"other")
+    home = begin(folder.path, one.number)
+    write_bytes(home / "checkpoints" / "3" / "data", b"saved")
+    write_bytes(home / "metrics" / "part-000000001-000000003.parquet", b"curve")
+    one.release("interrupted")
+    two = take(folder, 1)
+    assert two is not None
+    again = begin(folder.path, two.number)
+    assert read_bytes(again / "checkpoints" / "3" / "data") == b"saved"
+    assert two.folder.write_summary(SUMMARY | {"run_id": folder.run_id})
+    assert not RunFolder(tmp_path, folder.run_id, 1).write_summary({"run_id": folder.run_id})
+    two.release("finished")
+    assert folder.summary() == SUMMARY | {"run_id": folder.run_id}
+    assert not [path for path in tmp_path.rglob(".*") if path.is_file()]
+
+
+def test_a_name_taken_without_links_is_given_back_when_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, "os.link", errno.EPERM)
+    refuse(monkeypatch, "pathlib.Path.replace", errno.ENOSPC)
+    with pytest.raises(UserError, match=r"could not be written \(No space left on device\): free some space"):
+        create_bytes(tmp_path / "summary.json", b"{}")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["EINVAL", "ENOTSUP", "ENOSYS"])
+def test_a_disk_that_cannot_be_waited_for_is_written_to(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, "os.fsync", getattr(errno, name))
+    write_bytes(tmp_path / "a", b"1")
+    write_atomically(tmp_path / "b", b"2")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"1", "b": b"2"}
+
+
+@pytest.mark.parametrize("name", ["ENOLCK", "ENOSYS", "ENOTSUP", "EBADF"])
+def test_without_locks_the_processes_of_a_machine_still_exclude_each_other(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    number, flock, lock = getattr(errno, name), fcntl.flock, tmp_path / "shared" / ".lock"
+
+    def without(file: int, how: int) -> None:
+        if os.path.samestat(os.fstat(file), lock.stat()):
+            raise OSError(number, os.strerror(number))
+        flock(file, how)
+
+    monkeypatch.setattr("fcntl.flock", without)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for _ in range(2):
+        with disk.locked(lock) as first, disk.locked(lock, wait=False) as second:
+            assert (first, second) == (True, False)
+    assert capsys.readouterr().err.count(f"shared has no locks ({os.strerror(number)}): use it from one machine") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "end"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "free some space"),
+        (ValueError("Failed to write [OS error 28: No space left on device]"), "free some space"),
+        (ValueError("[OS error 122: Disk quota exceeded]"), "free some space"),
+        (OSError(errno.EROFS, "Read-only file system"), "that you may write to"),
+        (ValueError("Error acquiring lock: No locks available"), "its file system lacks that"),
+        (ValueError("Failed to fsync: Invalid argument"), "its file system lacks that"),
+        (ValueError("something else"), "choose another folder"),
+        (shutil.Error([("a", "b", "[Errno 28] No space left on device")]), "free some space"),
+    ],
+    ids=lambda value: str(value)[-25:],
+)
+def test_advice_fits_the_error(error: Exception, end: str) -> None:
+    if os.strerror(errno.EDQUOT) in ("Disk quota exceeded", "Disc quota exceeded") and "quota" in str(error):
+        error = ValueError(os.strerror(errno.EDQUOT))
+    assert end in disk.advice(error)
+
+
+LONG = 300 * "n"
+LINK = [*SIMULATED, "--plot"]
+PATHS = [
+    (["train", "pipe"], "pipe is a pipe and no file"),
+    (["train", "loop"], "loop can't be a path"),
+    (["train", LONG], "can't be a path"),
+    (["train", "file"], "file is not JSON"),
+    (["train", "."], ". can't be read"),
+    (["train", "/dev/null"], "/dev/null is a device and no file"),
+    (["train", "~no-such-user/config.json"], "no such home folder"),
+    (["train", "nul\0nul"], "holds no NUL"),
+    (["status", "--root", "file"], "file is no folder"),
+    (["status", "--root", "pipe"], "pipe is no folder"),
+    (["status", "--root", "loop"], "loop can't be a path"),
+    (["status", "--root", f"a/{LONG}"], "a name has 255 bytes at most"),
+    (["status", "--root=~/nothing-here"], "nothing-here: give with --root"),
+    (["status", "--root", ""], "an empty path"),
+    (["status", "--root", "ftp://x"], "run folders lie on a local path or in gs://"),
+    (["build", "table5", "--root", "file"], "file is no folder"),
+    (["build", "table4", "--out", "file"], "file can't be written"),
+    (["build", "table4", "--out", ""], "an empty path"),
+    (["build", "table4", "--out", "gs://b/x"], "only run folders may lie in a bucket"),
+    (["run", "table5", "--cache", "gs://b/x"], "only run folders may lie in a bucket"),
+    (["run", "table5", "--cache", ""], "an empty path"),
+    (["collect", "table5", "--to", ""], "an empty path"),
+    (["launch", "table5", "--root", ""], "an empty path"),
+    (["launch", "table5", "--cache", " "], "an empty path"),
+    (["launch", "table5", "--engine", "xpk", "--settings", "pipe"], "pipe is a pipe"),
+    (["launch", "table5", "--engine", "xpk", "--settings", "launch.toml", "--run", ""], "an empty id"),
+    (["compile", "table5", "--run", "", "--rule"], "an empty id"),
+    (["compile", "/x", "--rule"], "unknown experiment '/x'"),
+    (["compile", "table5", "--rule", "--cache", "gs://b/x"], "only run folders may lie in a bucket"),
+    (["prepare", "c4", "--source", ""], "an empty path"),
+    (["prepare", "c4", "--source", "loop"], "loop can't be a path"),
+    (["prepare", "c4", "--source", "pipes"], "c4-train.00000.json is no regular file"),
+    (["prepare", "c4", "--tokenizer", "pipe"], "pipe is a pipe"),
+    (["prepare", "smoke", "--cache", "file"], "(Not a directory): choose another"),
+    ([*LINK, ""], "an empty path"),
+    ([*LINK, f"{LONG}.png"], "can't be a path"),
+    (["export", "x", "--out", ""], "an empty path"),
+    (["lm-eval", "--root", "loop", "x"], "loop can't be a path"),
+]
+
+
+@pytest.mark.parametrize(("words", "end"), PATHS, ids=[" ".join(words)[:40] for words, _ in PATHS])
+def test_a_path_that_cannot_be_is_one_sentence(
+    words: list[str], end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "pipes").mkdir()
+    for name in ("c4-train.00000.json", "c4-validation.00000.json"):
+        os.mkfifo(tmp_path / "pipes" / name)
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "file").touch()
+    (tmp_path / "launch.toml").write_text(EXAMPLE, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    before = set(tmp_path.rglob("*"))
+    assert main(words) == 2
+    printed, sentence = capsys.readouterr()
+    assert end in sentence and sentence.count("\n") == 1 and not printed
+    assert {path for path in tmp_path.rglob("*") if path.name != "cache"} - before == set() or words[0] == "prepare"
+
+
+def test_a_home_folder_is_meant_by_its_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert disk.local("~/x") == place("~/x") == tmp_path / "x"
+    assert disk.local("./~") == Path("~")

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 from test_model import oracle_logits
 
@@ -71,3 +71,21 @@ def test_a_folder_of_something_else_is_refused(run: RunFolder, tmp_path: Path) -
     with pytest.raises(UserError, match="holds something else"):
         export(run, Path("unused"), tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("earlier", [False, True], ids=["a new folder", "an earlier export"])
+def test_a_full_disk_is_one_sentence_and_leaves_what_was_there(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, earlier: bool
+) -> None:
+    out = tmp_path / "out"
+    if earlier:
+        export(run, Path("unused"), out)
+    before = {path.name: path.read_bytes() for path in out.glob("*")}
+
+    def full(*_: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(repro.results.safetensors, "save_file", full)
+    with pytest.raises(UserError, match=r"out could not be written \(.*No space left on device.*\): free some space"):
+        export(run, Path("unused"), out, step=14)
+    assert {path.name: path.read_bytes() for path in out.glob("*")} == before and out.exists() is earlier

@@ -33,6 +33,7 @@ from repro.corpus.web.sources import (
     promised,
     spread,
 )
+from repro.disk import local
 from repro.errors import UserError
 
 
@@ -66,8 +67,8 @@ def prepare_text(request: TextRequest, cache: Path, workers: int, progress: Prog
         raise UserError(f"--workers {workers}: at least one is needed.")
     files = None
     if request.source != "hub":
-        files = spread(local_files(request.corpus, _name(request), Path(request.source)), request.limit_files)
-    model = None if request.tokenizer == "train" else read_model(Path(request.tokenizer))
+        files = spread(local_files(request.corpus, _name(request), local(request.source)), request.limit_files)
+    model = None if request.tokenizer == "train" else read_model(local(request.tokenizer))
     recipe = recipe_of(request, files, model)
     folder = cache / "tokens" / f"{recipe.corpus}-{recipe.vocab}-{recipe.digest}"
     if not (folder / MANIFEST).is_file():

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from repro import disk
 from repro.corpus.recipes import TextRecipe
 from repro.corpus.shards import as_json, is_held_out, text_digest, total, write_atomically
 from repro.corpus.tokenizer import MODEL, load_model
@@ -218,7 +219,7 @@ class _Output:
     def finish(self) -> dict[str, Any]:
         """The shard on disk under its name; returns its record."""
         self._file.flush()
-        os.fsync(self._file.fileno())
+        disk.sync(self._file.fileno())
         self._file.close()
         self._part.replace(self._path)
         shard = Shard(file=self._path.name, sha256=self._sha.hexdigest(), **total(self._parts))

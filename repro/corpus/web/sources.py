@@ -57,8 +57,10 @@ def local_files(corpus: str, name: str | None, folder: Path) -> list[SourceFile]
         paths = list(root.iterdir()) if root.is_dir() else [root]
     else:
         root = folder if folder.is_dir() else folder.parent
-        paths = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else [folder]
+        paths = list(folder.rglob("*")) if folder.is_dir() else [folder]
     named = {path.relative_to(root).as_posix(): path for path in paths if path.name.endswith(SUFFIXES)}
+    if (other := next((path for path in named.values() if not path.is_file()), None)) is not None:
+        raise UserError(f"{other} is no regular file: take it out of the folder.")  # a pipe would be waited for
     files = [
         SourceFile(split, file, str(named[file]), _version(named[file]))
         for file in sorted(named)
