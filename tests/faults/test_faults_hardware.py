@@ -343,7 +343,7 @@ def test_a_sweep_on_two_gpus_gives_each_worker_one_and_says_so(tmp_path: Path):
     command += ["--root", str(tmp_path / "runs"), "--cache", str(tmp_path / "cache")]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cuda,cpu", "XLA_FLAGS": ""}
     environment["LIGHT_DEVICES"] = json.dumps(H100 | {"devices": 2, "chips": 2})
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, encoding="utf-8", timeout=100)
     assert done.returncode == 0, done.stderr
     assert "2 runs to train on 2 x NVIDIA H100 (cuda), 2 side by side: how long it takes is not known" in done.stderr
     entries = [(RunFolder(tmp_path / "runs", run.run_id).provenance() or {})["attempts"][0] for run in runs]
@@ -411,7 +411,7 @@ def test_train_of_what_no_device_holds_is_one_sentence():
 
 
 def _train(tmp_path: Path) -> int:
-    (tmp_path / "config.json").write_text(config_text(ALONE))
+    (tmp_path / "config.json").write_text(config_text(ALONE), encoding="utf-8")
     words = [str(tmp_path / "config.json"), "--root", str(tmp_path / "runs"), "--cache", str(tmp_path / "cache")]
     return main(["train", *words])
 
@@ -488,7 +488,7 @@ def test_what_train_tells(
     monkeypatch.setattr("repro.commands.train.Stop", object)
     config = ALONE
     path, name = tmp_path / "config.json", run_id(config)
-    path.write_text(config_text(config))
+    path.write_text(config_text(config), encoding="utf-8")
     words = ["train", str(path), "--replica", "1", "--root", str(tmp_path / "runs"), *["--json"] * as_json]
     assert main(words) == 0
     out, err = capsys.readouterr()
