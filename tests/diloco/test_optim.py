@@ -96,6 +96,6 @@ def test_the_words_of_an_optimiser_stand_where_it_does() -> None:
     naming = {
         path.stem
         for path in (ROOT / "repro").rglob("*.py")
-        if re.search(r"momentum|\badam|\b[mn]u\b", path.read_text(), re.IGNORECASE)
+        if re.search(r"momentum|\badam|\b[mn]u\b", path.read_text(encoding="utf-8"), re.IGNORECASE)
     }
     assert naming <= users | {"optim", "optim_state"}
