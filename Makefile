@@ -29,7 +29,7 @@ TRAINED := $(filter-out __init__ base table2 table4 tuning $(SCORED) $(DRAWN),$(
 .PHONY: $(SCORED) $(TRAINED) $(DRAWN)
 
 .DEFAULT_GOAL := help
-.PHONY: help env paper paper-plan report notebooks compile-paper table5 table2 table4 figures-simulated accounts inconsistencies compiled claims tuning test test-fast smoke test-slow test-launch torture lint bench clean
+.PHONY: help env paper paper-plan report notebooks compile-paper table5 table2 table4 figures-simulated accounts inconsistencies compiled results claims tuning test test-fast smoke test-slow test-launch torture lint bench clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z0-9%-]+:.*## / {printf "  %-17s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,6 +102,9 @@ compile-paper: $(TEST_ENV)  ## a night: every run compiled for TPU slices by the
 
 compiled: $(RUN_ENV)  ## runs of the paper compiled for TPU slices: memory, bytes, overlap (from data/results)
 	@$(PY) -m repro build $@ --out $(call quoted,$(OUT))
+
+results: $(RUN_ENV)  ## docs/results.md from data/results, and the lines of it that README.md repeats
+	@$(PY) -m repro build $@ --out docs
 
 claims: $(RUN_ENV)  ## where each statement of the paper stands: calculated, and decided from the runs there are (SEEDS: as many as there are)
 	@$(PY) -m repro build $@ $(SHOWN)

@@ -103,7 +103,7 @@ def markdown(document: Document) -> str:
         lines += [paragraph, ""]
     for section in document.sections:
         lines += [f"## {section.title}", ""] if section.title else []
-        lines += _markdown_grid(section) if isinstance(section, Grid) else [f"- {x}" for x in section.lines]
+        lines += markdown_grid(section) if isinstance(section, Grid) else [f"- {x}" for x in section.lines]
         lines.append("")
     return "\n".join(lines)
 
@@ -193,7 +193,7 @@ def _aligned(grid: Grid) -> list[str]:
     ]
 
 
-def _markdown_grid(grid: Grid) -> list[str]:
+def markdown_grid(grid: Grid) -> list[str]:
     rules = tuple("---" if grid.to_left(i) else "---:" for i in range(len(grid.head)))
     head = tuple(cell.replace("\n", " ") for cell in grid.head)
     return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (head, rules, *grid.rows)]

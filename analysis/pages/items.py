@@ -19,6 +19,7 @@ from analysis.claims.trained import grids
 from analysis.pages import report
 from analysis.paper.statements import Statement, statements
 from analysis.render import Document, Grid, Notes
+from analysis.tables.tables import table_of
 from analysis.tables.views import document
 from experiments.registry import in_order, load
 from repro.errors import UserError
@@ -90,7 +91,7 @@ def documents(name: str, scale: str, by_item: Mapping[str, Sequence[Result]], ou
     if not by_item[name]:
         why = tuple(f"{row}: {reason}" for row, reason in left_out(experiment, scale))
         return (Document(f"{experiment.title} ({experiment.place})", (), (Notes("Left out", why),)),)
-    table = report.table_of(experiment, by_item[name])
+    table = table_of(experiment, by_item[name])
     picture = report.drawn(table, out, PICTURE) if name in report.FIGURES else None
     of_runs = (document(table, picture, grids(table, stated=False)),)  # the statements stand below, at both scales
     if name != "figure6":

@@ -13,17 +13,15 @@ from pathlib import Path
 from analysis import render
 from analysis.claims.trained import grids
 from analysis.pages.stamps import digest
-from analysis.paper import published
 from analysis.paper.plan import plan_text
 from analysis.render import Document
-from analysis.tables import tables
-from analysis.tables.tables import Table
+from analysis.tables.tables import Table, table_of
 from analysis.tables.views import COLUMNS, csv_rows, document
 from experiments.registry import load, names, trained
 from repro.errors import UserError, check_known
 from repro.files import read_json, write_bytes
 from repro.results.collected import archive_path, filled
-from repro.results.read import Result, collect
+from repro.results.read import collect
 from repro.spec.config import SCALES
 from repro.spec.experiment import Experiment, expand
 
@@ -112,22 +110,6 @@ def build_runs(
     return f"{terminal}\n\nWritten to {out}: {written}{figure}." + (f"\n{beside}" if beside else "")
 
 
-def table_of(experiment: Experiment, results: Sequence[Result]) -> Table:
-    """The table of an experiment: beside the published cells where the paper prints a table, its rows alone elsewhere.
-
-    ValueError without results.
-    """
-    item = experiment.printed or experiment.name
-    if item in PRINTED:
-        return PRINTED[item](results, published.load(item), experiment)
-    if item == "table5":
-        return tables.table5(results, published.load(item), experiment, published.load("statements"))
-    elsewhere = tables.printed_elsewhere(
-        experiment, {name: published.load(name) for name in ("table5", "table6", "table7")}
-    )
-    return tables.runs_table(results, experiment, published.load("statements"), elsewhere)
-
-
 def draw(name: str, out: Path, forms: Sequence[str] = ("png", "svg")) -> str:
     """Draw a figure that needs no run; the files written."""
     if name in ILLUSTRATED:
@@ -179,13 +161,19 @@ def _compiled(out: Path) -> str:
     return render.text(page)
 
 
-PRINTED = {name: getattr(tables, name) for name in ("table1", "table3", "table6", "table7")}
+def _results(out: Path) -> str:
+    from analysis.pages.results import build_results  # the scoreboard, and pandas
+
+    return build_results(out)
+
+
 COMPUTED: dict[str, Callable[[Path], str]] = {
     "table4": _table4,
     "accounts": _accounts,
     "figures-simulated": _simulated_figures,
     "inconsistencies": _inconsistencies,
     "compiled": _compiled,
+    "results": _results,
 }
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from analysis.paper.fits import Line, power_law, published_points, semi_log
 from analysis.paper.published import Published, by_place
+from analysis.paper.published import load as load_cells
 from analysis.paper.simulated import Account, accounts_of
 from analysis.tables.rows import LOSS, Row, own_points, own_rows, printed_rows
 from experiments.registry import load
@@ -58,6 +59,21 @@ class Table:
             counts = [len(row.losses) for row in self.rows if row.losses]
         counts = counts or [self.seeds]
         return f"n = {span(counts)} seed{'' if max(counts) == 1 else 's'}"
+
+
+def table_of(experiment: Experiment, results: Sequence[Result]) -> Table:
+    """The table of an experiment: beside the published cells where the paper prints a table, its rows alone elsewhere.
+
+    ValueError without results.
+    """
+    item = experiment.printed or experiment.name
+    printed = {"table1": table1, "table3": table3, "table6": table6, "table7": table7}
+    if item in printed:
+        return printed[item](results, load_cells(item), experiment)
+    if item == "table5":
+        return table5(results, load_cells(item), experiment, load_cells("statements"))
+    elsewhere = printed_elsewhere(experiment, {name: load_cells(name) for name in ("table5", "table6", "table7")})
+    return runs_table(results, experiment, load_cells("statements"), elsewhere)
 
 
 def table1(results: Sequence[Result], cells: Sequence[Published], experiment: Experiment) -> Table:

@@ -73,7 +73,7 @@ def restore(
 def merge(deltas_MxP: jax.Array, codec: CodecConfig) -> jax.Array:
     """The outer gradient from the replicas' decoded ones, f32[M, ...] -> f32[...].
 
-    The mean over replicas (Algorithm 2, line 10), dropped values counting as zeros. For ties: each
+    The mean over replicas (Algorithm 2, line 16), dropped values counting as zeros. For ties: each
     parameter's sign is elected as the sign of the sum over replicas, and the mean runs over the replicas
     whose value is non-zero and of that sign; zero where the sum is zero.
     """

@@ -10,10 +10,9 @@ from analysis.figures import ablations
 from analysis.figures import similarity as similarity_figures
 from analysis.figures.schedule import figure1, figure2
 from analysis.figures.series import CROSS, HOLLOW
-from analysis.pages.report import table_of
 from analysis.paper import published as paper
 from analysis.tables import similarity
-from analysis.tables.tables import Table
+from analysis.tables.tables import Table, table_of
 from analysis.tables.views import COLUMNS, csv_rows
 from experiments.registry import load
 from experiments.streaming import figure1 as spec1

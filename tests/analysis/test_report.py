@@ -12,6 +12,7 @@ from fabricated import finish, finish_all, planned
 from analysis.pages import report, stamps
 from analysis.pages.report import build
 from analysis.pages.stamps import PACKAGES, digest, sources
+from analysis.tables.tables import table_of
 from analysis.tables.views import COLUMNS
 from experiments.registry import load
 from repro.errors import UserError
@@ -66,7 +67,7 @@ def test_a_figure_is_stamped_with_all_that_its_code_imports():
 
 
 def test_other_code_or_another_axis_is_another_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    table = report.table_of(load("figure8"), [Result(run) for run in expand(load("figure8"), "mini")])
+    table = table_of(load("figure8"), [Result(run) for run in expand(load("figure8"), "mini")])
     before = digest(table, "analysis.figures.ablations")
     renamed = replace(table, experiment=replace(table.experiment, axis="another"))
     assert digest(table, "analysis.figures.ablations") == before != digest(renamed, "analysis.figures.ablations")

@@ -16,8 +16,9 @@ from analysis.claims import ablations, accounts, board, scaling, similarity, sim
 from analysis.claims.compared import WAYS, compared
 from analysis.claims.evidence import Evidence, View, gather
 from analysis.claims.judging import VERDICTS, Finding, computed, words
-from analysis.pages.report import build, table_of
+from analysis.pages.report import build
 from analysis.paper import published, statements
+from analysis.tables.tables import table_of
 from experiments.registry import load, names
 from experiments.streaming import figure8
 from experiments.streaming.table5 import DP, STREAM_30, STREAM_100

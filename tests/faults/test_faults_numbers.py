@@ -15,9 +15,9 @@ import pytest
 import sentencepiece
 from fabricated import finish, planned
 
-from analysis.pages.report import table_of
 from analysis.paper.plan import plan_text
 from analysis.render import text as shown
+from analysis.tables.tables import table_of
 from analysis.tables.views import COLUMNS, csv_rows, document
 from experiments.registry import load, trained
 from repro.corpus import smoke
