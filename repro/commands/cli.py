@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from repro import disk
 from repro.commands import options
@@ -245,22 +244,24 @@ def _plan(args: argparse.Namespace) -> int:
 def _prepare(args: argparse.Namespace) -> int:
     from repro.corpus.prepare import TEXT_CORPORA, prepared
 
-    given = {name: getattr(args, name) for name in _TEXT_OPTIONS if getattr(args, name) is not None}
     if args.corpus in TEXT_CORPORA:
-        print(_prepared_text(args, given))
-    elif given:
-        names = ", ".join("--" + name.removesuffix("_piece").replace("_", "-") for name in given)
-        raise UserError(f"{names}: only c4 and dolma take this, not {args.corpus}.")
-    else:
-        print(prepared(args.corpus, args.vocab, args.cache))
+        print(_prepared_text(args))
+        return 0
+    options.refuse(args, _TEXT_OPTIONS, f"only c4 and dolma take this, not {args.corpus}")
+    print(prepared(args.corpus, args.vocab, args.cache))
     return 0
 
 
-def _prepared_text(args: argparse.Namespace, given: dict[str, Any]) -> Path:
+def _prepared_text(args: argparse.Namespace) -> Path:
     from repro.cores import cores
     from repro.corpus.preparing import progress_bar
     from repro.corpus.web.build import TextRequest, describe_folder, prepare_text
 
+    if args.tokenizer in (None, "train"):
+        options.refuse(args, ("eos_piece",), "a tokenizer that is trained ends its documents itself")
+    elif args.corpus == "c4":
+        options.refuse(args, ("seed",), "c4 has a split of its own, and no tokenizer is trained")
+    given = {name: getattr(args, name) for name in _TEXT_OPTIONS if getattr(args, name) is not None}
     workers = given.pop("workers") if "workers" in given else len(cores())
     with progress_bar() as progress:
         folder = prepare_text(TextRequest(args.corpus, vocab=args.vocab, **given), args.cache, workers, progress)

@@ -31,12 +31,15 @@ class Parser(argparse.ArgumentParser):
 
 
 def remember(parser: argparse.ArgumentParser) -> None:
-    """Let the arguments say in `usual` what each option is when it isn't given: for `refuse`."""
-    parser.set_defaults(usual={action.dest: parser.get_default(action.dest) for action in parser._actions})
+    """Let the arguments say in `usual` how each option is written and what it is when it isn't given: for `refuse`."""
+    options = [action for action in parser._actions if action.option_strings]
+    usual = {option.dest: (option.option_strings[-1], parser.get_default(option.dest)) for option in options}
+    parser.set_defaults(usual=usual)
 
 
 def refuse(args: argparse.Namespace, names: Sequence[str], reason: str) -> None:
     """UserError for those of the options that have another value than the usual one, as they have no effect."""
-    words = ["--" + name.replace("_", "-") for name in names if getattr(args, name) != args.usual[name]]
+    usual = {name: args.usual[name] for name in names}
+    words = [word for name, (word, value) in usual.items() if getattr(args, name) != value]
     if words:
         raise UserError(f"{', '.join(words)} without effect: {reason}.")

@@ -7,13 +7,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Annotated
 
-from repro.diloco.resources import REMATS, Resources, flash_fits
+from repro.diloco.resources import ATTENTIONS, REMATS, Extent, Resources, flash_fits
 from repro.errors import UserError
 from repro.spec.config import ModelConfig, RunConfig
 from repro.spec.fragments import cut
 from repro.spec.optim_state import VALUE_BYTES, inner_bytes, outer_bytes
 from repro.spec.shapes import fragment_shapes, parameter_count
+from repro.values import check_fields, one_of
 
 GIB = 2**30
 MODEL_FLOPS_UTILISATION = 0.4  # of the chip's peak (§3.1 of the paper)
@@ -66,17 +68,15 @@ class Placement:
 class Asked:
     """What a person sets in place of the rule; None leaves it to the rule."""
 
-    fsdp: int | None = None
-    microbatches: int | None = None
-    remat: str | None = None
-    attention: str | None = None
+    fsdp: Extent | None = None
+    microbatches: Extent | None = None
+    remat: Annotated[str, one_of(*REMATS)] | None = None
+    attention: Annotated[str, one_of(*ATTENTIONS)] | None = None
     outer_on_host: bool | None = None
     fence: bool = True
 
     def __post_init__(self) -> None:
-        """UserError for parts of a batch that can't be."""
-        if self.microbatches is not None and self.microbatches < 1:
-            raise UserError(f"microbatches={self.microbatches}: give one or more.")
+        check_fields(self)
 
     def over(self, resources: Resources) -> Resources:
         """The resources with what was asked for."""

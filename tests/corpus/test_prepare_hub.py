@@ -650,7 +650,7 @@ def test_the_command_line_refuses_in_one_sentence(tmp_path, model, capsys):
     assert Path(captured.out.strip()) == token_folder("c4", tmp_path, vocab=320)
     assert "train: 2 documents" in captured.err and "left out: 1 invalid_json" in captured.err
     assert main(["prepare", "smoke", "--limit-files", "3", "--cache", str(tmp_path)]) == 2
-    assert "--limit-files: only c4 and dolma take this, not smoke" in capsys.readouterr().err
+    assert "--limit-files without effect: only c4 and dolma take this, not smoke" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- the real thing, in small

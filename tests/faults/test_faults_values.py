@@ -222,6 +222,10 @@ LIST = "give some of hellaswag,piqa,arc_easy_validation,arc_easy, each once"
         (["evaluate", ""], "an empty run id"),
         (["export", ""], "an empty run id"),
         (["compile", ""], "unknown experiment ''"),
+        (["compile", "*"], "unknown experiment '*'"),
+        (["compile", "/nowhere/x"], "unknown experiment '/nowhere/x'"),
+        (["status", "--root", __file__], f"{__file__} is no folder: give with --root where the runs lie."),
+        (["build", "table5", "--root", __file__], f"{__file__} is no folder"),
         (["launch", "table5", "--run", ""], "--run: give an id or its beginning"),
         (["compile", "table5", "--run", "", "--rule"], "--run: give an id or its beginning"),
         (["compile", "table5", "--topology", "v5e:٤x٤", "--rule"], "topology 'v5e:٤x٤': name the chip and the sides"),
@@ -273,7 +277,15 @@ def test_a_wrong_option_is_one_sentence(
         (["report", "--cache", "x"], "unrecognized arguments"),
         (["collect", "table5", "--cache", "x"], "unrecognized arguments"),
         (["diff", "x", "y", "--cache", "x"], "unrecognized arguments"),
-        (["prepare", "mini", "--workers", "2"], "--workers: only c4 and dolma take this, not mini."),
+        (["prepare", "mini", "--workers", "2"], "--workers without effect: only c4 and dolma take this, not mini."),
+        (
+            ["prepare", "c4", "--eos", "x"],
+            "--eos without effect: a tokenizer that is trained",
+        ),
+        (
+            ["prepare", "c4", "--tokenizer", "m.model", "--seed", "3"],
+            "--seed without effect: c4 has a split",
+        ),
     ],
     ids=lambda value: " ".join(value)[-60:] if isinstance(value, list) else "",
 )
