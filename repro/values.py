@@ -133,9 +133,9 @@ class Rules(NamedTuple):
 def rules_of(kind: type) -> Rules:
     """The rules of a dataclass's annotations."""
     hints = get_type_hints(kind, include_extras=True)  # slow, so once a class
-    found = {field.name: _rule(hints[field.name]) for field in fields(kind)}
-    struct = msgspec.defstruct(f"{kind.__name__}Values", [(name, rule.hint) for name, rule in found.items()])
-    return Rules(found, struct, tuple(name for name, rule in found.items() if object not in rule.classes))
+    rules = {field.name: _rule(hints[field.name]) for field in fields(kind)}
+    struct = msgspec.defstruct(f"{kind.__name__}Values", [(name, rule.hint) for name, rule in rules.items()])
+    return Rules(rules, struct, tuple(name for name, rule in rules.items() if object not in rule.classes))
 
 
 def _rule(hint: Any) -> Rule:
