@@ -40,9 +40,9 @@ def number(
     """A finite number in a range; NaN lies in none. Bounds that aren't given are those of what is finite."""
     low = f"above {above:,.12g}" if above is not None else f"from {-LARGEST if least is None else least:,.12g}"
     high = f"below {below:,.12g}" if below is not None else f"to {LARGEST if most is None else most:,.12g}"
-    least = -LARGEST if above is None and least is None else least
-    most = LARGEST if below is None and most is None else most
-    return Meta(gt=above, ge=least, le=most, lt=below, description=f"a number {low} {high}")
+    bounds: dict[str, Any] = {"gt": above} if above is not None else {"ge": -LARGEST if least is None else least}
+    bounds |= {"lt": below} if below is not None else {"le": LARGEST if most is None else most}
+    return Meta(**bounds, description=f"a number {low} {high}")
 
 
 def one_of(*choices: str) -> Meta:
@@ -142,7 +142,7 @@ def _rule(hint: Any) -> Rule:
     optional = NoneType in get_args(hint)
     inner = next(part for part in get_args(hint) if part is not NoneType) if optional else hint
     bare, *metas = get_args(inner) if get_origin(inner) is Annotated else (inner,)
-    part = bare if is_dataclass(bare) else None
+    part = bare if isinstance(bare, type) and is_dataclass(bare) else None
     classes: tuple[type, ...] = (part,) if part else (tuple,) if get_origin(bare) is tuple else (object,)  # type: ignore
     words = metas[0].description if metas else _words(bare)
     return Rule(Any if part else hint, (*classes, NoneType) if optional else classes, part, words)
