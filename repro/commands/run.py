@@ -46,6 +46,8 @@ def run(args: argparse.Namespace) -> int:
     from repro.spec.experiment import expand
 
     experiments = trained(args.experiment)
+    if not any(experiment.scored for experiment in experiments):
+        options.refuse(args, ("eval",), f"nothing of {args.experiment} is scored")
     # One seed first: every item has its first results before any has its second.
     planned = [run for experiment in experiments for run in expand(experiment, args.scale, args.seeds)]
     planned.sort(key=lambda run: run.config.seed)

@@ -263,6 +263,7 @@ def test_a_wrong_option_is_one_sentence(
         ([*PODS, "--takeover-after", "9"], "--takeover-after without effect"),
         ([*PODS, "--dry-run", "--retry-failed"], "--retry-failed without effect"),
         (["evaluate", "table5", "--eval", "full", "--tasks", "piqa"], "--eval without effect"),
+        (["run", "figure8", "--eval", "full"], "--eval without effect: nothing of figure8 is scored"),
         (["evaluate", "mini-45k", "--seeds", "3"], "--seeds without effect"),
         (["export", "mini-45k", "--scale", "paper"], "--scale without effect"),
         (["export", "table5", "--to", "tensorboard", "--cache", "x"], "--cache without effect"),
