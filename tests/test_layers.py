@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-GROUND = {"repro.errors", "repro.words", "repro.disk", "repro.files", "repro.cores", "repro.values"}
+GROUND = {"repro.errors", "repro.words", "repro.disk", "repro.files", "repro.cores", "repro.values", "repro.stopping"}
 # package: what it may import beside itself and the ground
 MAY_IMPORT = {
     "repro.errors": set(),
@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "repro.files": {"repro.errors", "repro.words", "repro.disk"},
     "repro.cores": {"repro.errors"},
     "repro.values": {"repro.errors"},
+    "repro.stopping": {"repro.errors"},
     "repro.spec": set(),
     "repro.corpus": set(),
     "repro.network": {"repro.spec"},

@@ -11,8 +11,10 @@ from repro.commands import options
 from repro.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
 from repro.evaluation.tasks import SETS
 from repro.files import place
+from repro.stopping import interruptible
 from repro.words import show_what_can_be
 
+GO_ON = "interrupted; run the same command to go on."
 _TEXT_OPTIONS = (
     "source",
     "tokenizer",
@@ -32,8 +34,9 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run one command; 2 with one sentence on bad input, 42 when interrupted with everything saved."""
     show_what_can_be()
     try:
-        args = _parser().parse_args(words)
-        return args.command(args)
+        with interruptible(GO_ON):
+            args = _parser().parse_args(words)
+            return args.command(args)
     except UserError as error:
         print(f"repro: {error}", file=sys.stderr)
         return EXIT_USER_ERROR
@@ -47,7 +50,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"repro: {where} can't be written or read ({error.strerror}): {disk.advice(error)}.", file=sys.stderr)
         return EXIT_USER_ERROR
     except KeyboardInterrupt:
-        print("repro: interrupted; run the same command to go on.", file=sys.stderr)
+        print(f"repro: {GO_ON}", file=sys.stderr)
         return EXIT_INTERRUPTED
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -138,5 +137,5 @@ def status(args: argparse.Namespace) -> int:
         shown.watch(runs, args.root)
     else:
         show = shown.status_json if args.json else shown.status_text
-        print(show(runs, args.root, time.time()))
+        print(show(runs, args.root, shown.clock_of(args.root)))
     return 0

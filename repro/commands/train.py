@@ -19,17 +19,18 @@ from repro.diloco.jax_settings import pin
 from repro.diloco.resource_flags import MESH, add_flags, asked
 from repro.diloco.resources import Resources
 from repro.disk import local
-from repro.errors import EXIT_INTERRUPTED, UserError
+from repro.errors import EXIT_INTERRUPTED, Interrupted, UserError
 from repro.files import place, read_json
 from repro.machines.hardware import host_memory, require_devices, train_here
 from repro.machines.seats import all_devices, check_time
 from repro.runs.folder import RunFolder, open_folder
 from repro.runs.leases import LEASE_S, Claim, ClaimLost, Watch, take
 from repro.runs.progress import line
-from repro.runs.worker import Stop, explain, record_failure, tell
+from repro.runs.worker import explain, record_failure, tell
 from repro.spec.config import RunConfig
 from repro.spec.experiment import expand
 from repro.spec.identity import from_json, run_id
+from repro.stopping import Stop, end_now
 
 REPORT_SECONDS = 10.0
 
@@ -70,18 +71,20 @@ def main(args: argparse.Namespace) -> int:
         options.refuse(args, ("scale", "seeds"), "they say which runs --experiment has")
     if not args.cluster and args.coordinator is None:
         options.refuse(args, ("meet_within",), "one process meets no other")
-    config, stop = _config(args), Stop()  # a wrong one is told before seconds of imports
+    config = _config(args)  # a wrong one is told before seconds of imports
+    stop = Stop(lambda sentence: _tell(args, sentence, interrupted=sentence))
+    stop.free(lambda: "Stopped before anything was begun.")
     train_here(smoke=config.scale == "smoke", simulated=args.devices is not None)
     pin()
-    from repro.errors import Interrupted
     from repro.training.processes import Cluster, any_of, from_first, is_first, join
 
     _keep_programs(args.cache)
     cluster = Cluster(args.cluster, args.coordinator, args.processes, args.process, args.devices)
     if join(cluster, args.meet_within):
-        stop.leave(signal.SIGTERM)
+        stop.yield_signal(signal.SIGTERM)
     require_devices()
     resources = _resources(args, config)
+    stop.busy()
     claim = _claim(open_folder(args.root, config), args.takeover_after) if is_first() else None
     number = from_first(claim.number if claim else 0)
     folder = RunFolder(args.root, run_id(config), number)
@@ -113,7 +116,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _claim(folder: RunFolder, lease_s: float) -> Claim | None:
     number = Watch().settle(folder)
-    return None if number is None else take(folder, number, lease_s)
+    return None if number is None else take(folder, number, lease_s, on_stall=end_now)
 
 
 def _record(claim: Claim, error: Exception) -> None:
@@ -150,7 +153,7 @@ def _train(
         pace = replace(pace, checkpoint_every=args.checkpoint_every)
     if claim:
         claim.folder.forget_failure()
-        report({"stage": f"on {_mesh_words(resources)}", "step": 0})
+        report({"stage": f"starting on {_mesh_words(resources)}", "step": 0})
     attempt(config, resources, folder, args.cache, report, stop, pace, claim)
 
 

@@ -1,7 +1,7 @@
 """Downstream scores of one run: restore parameters, score every continuation, keep what is done, write the result.
 
-What has been scored lies in parts beside the result until it is written, so that a kill loses seconds. All tasks go
-through one scorer together, sorted by length.
+What has been scored lies in parts beside the result until it is written, so that a kill loses seconds and a stop
+nothing. All tasks go through one scorer together, sorted by length.
 """
 
 import io
@@ -19,7 +19,7 @@ from repro.corpus.prepare import token_folder
 from repro.corpus.tokens import open_tokens
 from repro.diloco.jax_settings import in_force
 from repro.diloco.resources import local_resources
-from repro.errors import UserError
+from repro.errors import Interrupted, UserError
 from repro.evaluation.questions import Questions, make_questions
 from repro.evaluation.scoring import Request, Scorer
 from repro.evaluation.tasks import BATCH, BOS_RULE, TASKS, EvalSpec, harness, read_result, result_path, standard_error
@@ -79,11 +79,14 @@ def evaluate_run(
     batch: int = BATCH,
     source: str = "packages",
     report: Report = lambda *_: None,
+    unsaved: Callable[[bool], None] = lambda _: None,
+    stop_asked: Callable[[], bool] = lambda: False,
     wait: bool = True,
 ) -> dict[str, Any] | None:
     """Score a checkpoint unless it is scored, and return the result; None when another process is at it and not `wait`.
 
-    May be killed at any moment and called again.
+    May be killed at any moment and called again. `unsaved` is told whether there are scores that are not in a file yet.
+    Interrupted when `stop_asked` says so, after a batch, with all scores saved.
     """
     with _held(folder, cache, wait) as ours:
         if not ours:
@@ -97,12 +100,14 @@ def evaluate_run(
         _, params = load_parameters(folder, config, step, spec.parameters)
         scorer = Scorer(config.model, params, batch=batch)
         parts = _Parts(result_path(folder, spec.id(step)).with_suffix(".parts"), questions)
-        values = parts.score(scorer, _requests(questions), report)
+        values = parts.score(scorer, _requests(questions), report, unsaved, stop_asked)
+        unsaved(True)
         result = _result(folder.run_id, config, spec, step, questions, values)
         result |= {"tokenizer": open_tokens(tokens, "validation").tokenizer.sha256, "source": source}
         result |= {**commit(), "settings": in_force()}
         result["seconds"] = time.monotonic() - started
         write_json(result_path(folder, spec.id(step)), result)
+        unsaved(False)
         parts.remove()
         return result
 
@@ -132,7 +137,14 @@ class _Parts:
         self._folder, self._digest = folder, "-".join(q.digest for q in questions)
         self._count = sum(q.requests for q in questions)
 
-    def score(self, scorer: Scorer, requests: list[Request], report: Report) -> np.ndarray:
+    def score(
+        self,
+        scorer: Scorer,
+        requests: list[Request],
+        report: Report,
+        unsaved: Callable[[bool], None],
+        stop_asked: Callable[[], bool],
+    ) -> np.ndarray:
         """Log-likelihoods of all requests, from the parts where they are there; what is new is saved as it comes."""
         values, done = self._read()
         kept: list[tuple[np.ndarray, np.ndarray]] = []
@@ -140,13 +152,18 @@ class _Parts:
 
         def save(indices: np.ndarray, found: np.ndarray, _: np.ndarray) -> None:
             nonlocal saved_at
+            unsaved(True)
             values[indices], done[indices] = found, True
             kept.append((indices, found))
             report(int(done.sum()), self._count)
-            if time.monotonic() - saved_at > SAVE_SECONDS:
+            stop = stop_asked()
+            if stop or time.monotonic() - saved_at > SAVE_SECONDS:
                 self._write(kept)
                 kept.clear()
+                unsaved(False)
                 saved_at = time.monotonic()
+            if stop:
+                raise Interrupted(f"{int(done.sum())} of {self._count} continuations are scored and saved.")
 
         scorer.score(requests, save, done.copy())
         return values

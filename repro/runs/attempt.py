@@ -16,6 +16,7 @@ from repro.runs.folder import RunFolder
 from repro.runs.leases import Claim, ClaimLost
 from repro.runs.provenance import Attempt, commit, machine
 from repro.spec.config import RunConfig
+from repro.stopping import Stop
 from repro.training import processes
 from repro.training.loop import Pace, Report, train
 
@@ -28,14 +29,16 @@ def attempt(
     folder: RunFolder,
     cache: Path,
     report: Report,
-    stop_asked: Callable[[], bool],
+    stop: Stop,
     pace: Pace | None = None,
     claim: Claim | None = None,
 ) -> None:
     """Train to the end, from what earlier attempts reached, and write the summary; raises what `train` raises.
 
     Process 0 holds the `claim` and writes, the others train along. ClaimLost when the run was taken over meanwhile.
+    Until the first step a process alone that is asked to `stop` ends at once: there is nothing to save yet.
     """
+    report({"stage": "starting", "step": max(takeover.saved_steps(takeover.furthest(folder.path)), default=0)})
     tokens = token_folder(config.corpus, cache, vocab=config.model.vocab)
     text, held_out = open_tokens(tokens), open_tokens(tokens, "validation")
     for part in (text, held_out):
@@ -46,11 +49,14 @@ def attempt(
     entry = Attempt(folder, facts) if processes.is_first() else None
     outcome = "failed"
     try:
+        if processes.alone():
+            stop.free(lambda: _leave(folder, entry, claim))
         _take_over(folder)
-        stop = _Stop(claim, stop_asked)
-        note = entry.note if entry else (lambda _: None)
+        note, asked = entry.note if entry else (lambda _: None), _Asked(claim, stop)
         calls: dict[str, Any] = {"report": report, "note": note, "fell_back": partial(_fell_back, folder)}
-        summary = train(config, resources, folder, text, held_out, pace=pace, stop_asked=stop, **calls)
+        summary = train(
+            config, resources, folder, text, held_out, pace=pace, begun=stop.busy, stop_asked=asked, **calls
+        )
         if processes.is_first():
             _finish(folder, summary, claim)
         outcome = "finished"
@@ -61,6 +67,7 @@ def attempt(
         outcome = "lost"
         raise
     finally:
+        stop.busy()
         if entry:
             entry.end(outcome)
 
@@ -78,17 +85,30 @@ def _take_over(folder: RunFolder) -> None:
     processes.any_of(False)
 
 
-class _Stop:
-    """Asked between two steps. A lost claim ends the attempt: alone at once, several processes together as if asked."""
+def _leave(folder: RunFolder, entry: Attempt | None, claim: Claim | None) -> str:
+    if entry:
+        entry.end("interrupted")
+    if claim:
+        claim.release("interrupted")
+    return f"{folder.run_id} stopped before its next step; what it had reached is saved."
+
+
+class _Asked:
+    """Asked between steps, programs and batches, so each time is a sign of progress.
+
+    A lost claim ends the attempt: alone at once, several processes together as if asked.
+    """
 
     def __init__(self, claim: Claim | None, asked: Callable[[], bool]) -> None:
         self._claim, self._asked = claim, asked
 
     def __call__(self) -> bool:
-        if self._claim and self._claim.lost():
-            if processes.alone():
-                self._claim.check()
-            return True
+        if self._claim:
+            self._claim.advance()
+            if self._claim.lost():
+                if processes.alone():
+                    self._claim.check()
+                return True
         return self._asked()
 
 

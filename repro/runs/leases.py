@@ -1,13 +1,15 @@
 """Who may work at a run: claims with heartbeats, on one machine or several that share a folder or bucket. No JAX.
 
     runs/<id>/claims/000003.json  who holds claim 3; created exclusively, so that each number is had once
-                     000003.beat  rewritten while its holder lives, with how far it is
+                     000003.beat  rewritten while its holder comes forward, with how far it is
                      000003.end   how it ended; from then on the run is free
 
 The number fences: it only grows, and whoever holds another than the newest has lost the run, knowing it or not.
 A claim is taken over at once when its process is known to be dead (same machine), and otherwise when its
 beat has not changed for the lease, by the clock of the one who watches: clocks of two machines are never compared.
 A worker that was stopped meanwhile looks for a newer claim before it goes on, since its own last look is too old.
+A beat stands for progress: when work is at one thing for longer than its phase may take (`repro.runs.liveness`), a last
+beat says so, and no other follows.
 """
 
 import contextlib
@@ -17,7 +19,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -25,8 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from repro.errors import UserError
-from repro.files import create_bytes, is_bucket, names, read_bytes, write_bytes
+from repro.files import create_bytes, is_bucket, modified, names, read_bytes, write_bytes
 from repro.runs.folder import RunBusy, RunFolder
+from repro.runs.liveness import LIMITS_S, Progress
 
 LEASE_S = 60.0  # without a beat for so long, a claim may be taken over
 BEATS = 6  # in a lease
@@ -57,11 +60,22 @@ def _path(folder: RunFolder, number: int, kind: str) -> Path:
 
 
 class Claim:
-    """A run held by this process; beats until it is released."""
+    """A run held by this process; beats while it comes forward, until it is released.
 
-    def __init__(self, folder: RunFolder, number: int, lease_s: float) -> None:
+    `on_stall` is called, in a thread and with a sentence, when it didn't come forward for longer than `limits_s` allow.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        number: int,
+        lease_s: float,
+        limits_s: Mapping[str, float] = LIMITS_S,
+        on_stall: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.number, self.folder = number, replace(folder, attempt=number)
         self._lease_s, self._lost, self._looked = lease_s, False, now()
+        self._progress, self._stalled, self._on_stall = Progress(limits_s=limits_s), False, on_stall
         self._note: dict[str, Any] = {}
         self._start, self._count = now(), 0
         self._ended = threading.Event()
@@ -70,8 +84,13 @@ class Claim:
         self._thread.start()
 
     def note(self, message: dict[str, Any]) -> None:
-        """What the next beats tell: stage, step, loss, tokens/s."""
+        """What the next beats tell: stage, step, loss, tokens/s. It is a sign of progress."""
         self._note = message
+        self._progress.mark(message["stage"])
+
+    def advance(self) -> None:
+        """A sign of progress in the same stage: a step, a batch."""
+        self._progress.mark()
 
     def lost(self) -> bool:
         """Whether another took the run over or finished it: looked up when the last look is too old to trust."""
@@ -104,14 +123,21 @@ class Claim:
 
     def _keep_beating(self) -> None:
         while not self._ended.wait(self._lease_s / BEATS):
+            stalled = self._progress.stalled(self._lease_s / BEATS)
             # A beat that can't be written is a missed one: when enough are missed, another takes the run.
             with contextlib.suppress(OSError, UserError):
                 self._look()
-                self._beat()
+                if not (stalled and self._stalled):
+                    self._stalled = stalled
+                    self._beat()
+            if stalled:
+                self._on_stall(self._progress.sentence(self.folder.run_id))
 
     def _beat(self) -> None:
         self._count += 1
-        facts = {"beat": self._count, "seconds": round(now() - self._start, 3), "time": time.time(), **self._note}
+        facts = {"beat": self._count, "seconds": round(now() - self._start, 3), **self._note}
+        if self._stalled:
+            facts["stalled_s"] = round(self._progress.idle_s, 3)
         _overwrite(_path(self.folder, self.number, "beat"), json.dumps(facts).encode())
 
 
@@ -134,14 +160,19 @@ def check_lease(seconds: float) -> None:
         raise UserError(f"a lease of {seconds} seconds: give some time without a sign of a worker.")
 
 
-def take(folder: RunFolder, over: int, lease_s: float = LEASE_S) -> Claim | None:
+def take(
+    folder: RunFolder,
+    over: int,
+    lease_s: float = LEASE_S,
+    limits_s: Mapping[str, float] = LIMITS_S,
+    on_stall: Callable[[str], None] = lambda _: None,
+) -> Claim | None:
     """Claim a run after claim `over`, which is free (`Watch.free`); None when another was quicker."""
     holder = {"host": host(), "pid": os.getpid(), "process": _process(os.getpid()), "lease_s": lease_s}
-    holder |= {"time": time.time()}
     # The bytes may be lost when the machine fails, and the process is too then: nothing waits for the disk.
     if not create_bytes(_path(folder, over + 1, "json"), json.dumps(holder).encode(), sync=False):
         return None
-    return Claim(folder, over + 1, lease_s)
+    return Claim(folder, over + 1, lease_s, limits_s, on_stall)
 
 
 class Watch:
@@ -207,6 +238,14 @@ def beat_record(folder: RunFolder, number: int) -> dict[str, Any]:
         return json.loads(read_bytes(_path(folder, number, "beat")) or b"")
     except ValueError:
         return {}
+
+
+def last_sign(folder: RunFolder, number: int) -> float:
+    """When the last beat of a claim was written, or the claim itself, by the clock of the file system or bucket."""
+    for kind in ("beat", "json"):
+        with contextlib.suppress(FileNotFoundError):
+            return modified(_path(folder, number, kind))
+    return 0.0
 
 
 def end_record(folder: RunFolder, number: int) -> dict[str, Any] | None:

@@ -1,32 +1,56 @@
 """Expected against found: which runs are done, how far the others are, and what became of them. No JAX.
 
 A run that is being trained tells its step and speed with each beat of its claim; of the others the newest checkpoint
-says how far they came.
+says how far they came. Clocks of machines are never compared: one look has to do, so the age of a beat is taken from
+the clock that stamped it, that of the file system or bucket, asked by writing there too (`clock_of`).
 """
 
+import contextlib
 import json
+import os
+import tempfile
 import time
+import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from repro.files import modified, names, read_json
+from repro.errors import UserError
+from repro.files import is_bucket, modified, names, read_json, write_bytes
 from repro.runs.folder import RunFolder
-from repro.runs.leases import beat_record, claim_record, end_record, is_dead, newest
+from repro.runs.leases import beat_record, claim_record, end_record, is_dead, last_sign, newest
 from repro.runs.takeover import completed, saved_steps
 from repro.spec.experiment import PlannedRun, unique
 from repro.spec.identity import canonical
 
-STATES = ("finished", "running", "stopped", "failed", "missing")
+STATES = ("finished", "running", "stalled", "unclear", "stopped", "failed", "missing")
 WATCH_SECONDS = 2.0
 Record = dict[str, Any]
 
 
-def states(runs: Iterable[PlannedRun] | None, root: Path, at: float) -> list[Record]:
+def clock_of(root: Path) -> float | None:
+    """What time it is, in seconds since 1970, for the file system or bucket that `root` lies in.
+
+    A file is written there and deleted for it, a nameless one where there are such; None where that is not allowed.
+    """
+    with contextlib.suppress(OSError, UserError):
+        if not is_bucket(root):
+            with tempfile.TemporaryFile(dir=root) as probe:
+                return os.fstat(probe.fileno()).st_mtime
+        probe = root / f".clock-{uuid.uuid4().hex}"
+        write_bytes(probe, b"")
+        at = modified(probe)
+        probe.unlink()
+        return at
+    return None
+
+
+def states(runs: Iterable[PlannedRun] | None, root: Path, at: float | None) -> list[Record]:
     """One record a run, in order: state, step, loss, tokens/s, seconds left, age of the last checkpoint, reason.
 
-    finished; running: a claim with a recent beat; stopped: begun, nobody at it; failed; missing: not begun. Without
-    `runs`, those of all folders in `root`. `at` is the time in seconds since 1970.
+    finished; running: a claim with a recent beat; stalled: its last beat says that it comes forward no more; unclear: a
+    claim that has not ended, of which nobody can tell here how old its last beat is; stopped: begun, nobody at it;
+    failed; missing: not begun. Without `runs`, those of all folders in `root`. `at` is the time by `clock_of`.
     """
     if runs is None:
         return [_state(folder, stored, at) for folder, stored in folders(root)]
@@ -46,7 +70,7 @@ def folders(root: Path) -> Iterator[tuple[RunFolder, dict[str, Any]]]:
             yield folder, stored
 
 
-def _state(folder: RunFolder, config: dict[str, Any], at: float) -> Record:
+def _state(folder: RunFolder, config: dict[str, Any], at: float | None) -> Record:
     record: Record = {"run": folder.run_id, "steps": config["steps"], "state": "missing", "step": 0}
     found = set(names(folder.path))
     if "summary.json" in found and (summary := folder.summary()) is not None:
@@ -59,26 +83,44 @@ def _state(folder: RunFolder, config: dict[str, Any], at: float) -> Record:
         record |= {"state": "failed", "reason": failure["reason"].strip().splitlines()[-1]}
     number = newest(folder) if "claims" in found else 0
     if number and end_record(folder, number) is None and not is_dead(holder := claim_record(folder, number)):
-        beat = beat_record(folder, number)
-        if at - beat.get("time", at) <= holder["lease_s"]:
-            record |= {"state": "running", "worker": f"{holder['host'].split()[0]}:{holder['pid']}"}
-            record |= _progress(config, beat)
+        record |= _held(folder, number, holder, config, at)
     return record | ({"attempts": number} if number else {})
 
 
-def _saved(folder: RunFolder, at: float) -> Record:
-    """The newest checkpoint, and how many seconds ago it was written."""
+def _held(folder: RunFolder, number: int, holder: Record, config: dict[str, Any], at: float | None) -> Record:
+    """What the last beat of a claim tells that has not ended; nothing when it is older than the lease."""
+    beat = beat_record(folder, number)
+    sign = last_sign(folder, number)  # after the beat was read: a network file system then looks again
+    if "stalled_s" in beat:
+        state: Record = {"state": "stalled", "since": _time(sign - beat["stalled_s"])}
+    elif at is None:
+        state = {"state": "unclear", "last_sign": _time(sign)}
+    elif at - sign <= holder["lease_s"]:
+        state = {"state": "running"}
+    else:
+        return {}
+    worker = {"worker": f"{holder['host'].split()[0]}:{holder['pid']}"} if holder["host"] else {}
+    return state | worker | _progress(config, beat)
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def _saved(folder: RunFolder, at: float | None) -> Record:
+    """The newest checkpoint, and how many seconds ago it was written, where that can be known."""
     home = folder.home
     steps = saved_steps(home)
     if not steps:
         return {}
-    return {"step": max(steps), "checkpoint_age_s": round(at - modified(completed(home, max(steps))))}
+    age = {} if at is None else {"checkpoint_age_s": max(round(at - modified(completed(home, max(steps)))), 0)}
+    return {"step": max(steps), **age}
 
 
 def _progress(config: dict[str, Any], beat: Record) -> Record:
     """What the last beat of a worker tells."""
     told = {key: beat[key] for key in ("stage", "step", "loss", "tokens_per_s") if key in beat}
-    if told.get("tokens_per_s"):
+    if told.get("tokens_per_s") and "stalled_s" not in beat:
         left = (config["steps"] - told["step"]) * config["batch"] * config["model"]["seq_len"]
         told["seconds_left"] = round(left / told["tokens_per_s"])
     return told
@@ -93,13 +135,13 @@ def totals(records: list[Record]) -> Record:
     return {"runs": len(records), **counts, "share_of_steps": done, "tokens_per_s": speed}
 
 
-def status_json(runs: Iterable[PlannedRun] | None, root: Path, at: float) -> str:
+def status_json(runs: Iterable[PlannedRun] | None, root: Path, at: float | None) -> str:
     """The records and the totals as JSON."""
     records = states(runs, root, at)
     return json.dumps({"runs": records, "totals": totals(records)}, indent=1)
 
 
-def status_text(runs: Iterable[PlannedRun] | None, root: Path, at: float) -> str:
+def status_text(runs: Iterable[PlannedRun] | None, root: Path, at: float | None) -> str:
     """A line a run and a line of totals."""
     records = states(runs, root, at)
     found = totals(records)
@@ -118,18 +160,26 @@ def watch(runs: Iterable[PlannedRun] | None, root: Path) -> None:
     from rich.text import Text
 
     runs = None if runs is None else tuple(runs)
-    with Live(Text(status_text(runs, root, time.time())), auto_refresh=False, vertical_overflow="visible") as live:
-        while any(r["state"] != "finished" for r in states(runs, root, time.time())):
+    at, start = clock_of(root), time.monotonic()
+
+    def clock() -> float | None:
+        return None if at is None else at + time.monotonic() - start
+
+    with Live(Text(status_text(runs, root, clock())), auto_refresh=False, vertical_overflow="visible") as live:
+        while any(r["state"] != "finished" for r in states(runs, root, clock())):
             time.sleep(WATCH_SECONDS)
-            live.update(Text(status_text(runs, root, time.time())), refresh=True)
+            live.update(Text(status_text(runs, root, clock())), refresh=True)
 
 
 def _line(record: Record) -> str:
-    words = [f"{record['run']:<40}", f"{record['state']:<8}", f"{record['step']}/{record['steps']}"]
+    state = f"stalled since {record['since']}" if "since" in record else f"{record['state']:<8}"
+    words = [f"{record['run']:<40}", state, f"{record['step']}/{record['steps']}"]
     if "loss" in record:
         words.append(f"loss {record['loss']:.4f}  {record['tokens_per_s'] / 1000:.1f}k tokens/s")
     elif "stage" in record:
         words.append(record["stage"])
+    if "last_sign" in record:
+        words.append(f"last sign at {record['last_sign']}")
     if "seconds_left" in record:
         words.append(f"{_clock(record['seconds_left'])} left")
     if "checkpoint_age_s" in record:

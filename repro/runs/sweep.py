@@ -23,6 +23,7 @@ from typing import Any
 
 from repro.cores import cores
 from repro.diloco.jax_settings import clean
+from repro.errors import EXIT_INTERRUPTED
 from repro.files import is_bucket
 from repro.machines.hardware import Hardware, cpu, training_environment
 from repro.machines.seats import Part, check_workers, parts
@@ -292,9 +293,9 @@ class _Pool:
         self.deaths[run.run_id] = count, reached
         if count < DEATHS:
             self.waiting.appendleft(run)
-            self.board.idle(index, f"{run.run_id} goes on in a new worker: its last one ended with exit code {code}")
+            self.board.idle(index, f"{run.run_id} goes on in a new worker: its last one {_ending(code)}")
             return
-        reason = f"{count} workers ended with it before another checkpoint, the last with exit code {code}"
+        reason = f"{count} workers ended with it before another checkpoint, the last {_ending(code)}"
         reason += f": see {self.crew.log}"
         if self.watch.free(folder) is not None:
             folder.write_failure(reason, crashed=True)
@@ -302,6 +303,11 @@ class _Pool:
 
     def _folder(self, run: PlannedRun) -> RunFolder:
         return RunFolder(self.crew.root, run.run_id)
+
+
+def _ending(code: int) -> str:
+    """How a worker ended that told nothing: a stop that it was asked for it tells."""
+    return "stood still" if code == EXIT_INTERRUPTED else f"ended with exit code {code}"
 
 
 def _close(worker: subprocess.Popen) -> None:

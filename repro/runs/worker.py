@@ -8,8 +8,6 @@ parent, at a step boundary and with the step saved.
 import argparse
 import contextlib
 import json
-import os
-import signal
 import sys
 import traceback
 from pathlib import Path
@@ -19,6 +17,7 @@ from repro import disk
 from repro.cores import keep_to
 from repro.diloco.jax_settings import pin
 from repro.errors import EXIT_INTERRUPTED
+from repro.stopping import Stop, end_now
 
 if TYPE_CHECKING:
     from repro.runs.leases import Claim
@@ -35,7 +34,7 @@ def main() -> int:
     parser.add_argument("--memory", type=int, required=True, help="bytes of a device; 0 where it isn't known")
     args = parser.parse_args()
     keep_to(int(core) for core in args.cores.split(","))
-    stop = Stop(with_parent=True)
+    stop = Stop(lambda sentence: tell(interrupted=sentence), with_parent=True)
     _configure_jax(args.cache)
     tell(ready=True)
     for line in sys.stdin:
@@ -48,29 +47,6 @@ def tell(**message: Any) -> None:
     """One JSON line to the parent; a parent that is gone is no failure of the run, and `Stop` notices it."""
     with contextlib.suppress(BrokenPipeError):
         print(json.dumps(message), flush=True)
-
-
-class Stop:
-    """Set by the first SIGTERM or SIGINT, or `with_parent` by the parent's death; a second signal kills."""
-
-    def __init__(self, *, with_parent: bool = False) -> None:
-        self.asked = False
-        self._parent = os.getppid() if with_parent else None
-        self._numbers = [signal.SIGTERM, signal.SIGINT]
-        for number in self._numbers:
-            signal.signal(number, self._on_signal)
-
-    def leave(self, number: signal.Signals) -> None:
-        """Another handler was put in the place of this one, and stays when a signal comes."""
-        self._numbers.remove(number)
-
-    def _on_signal(self, *_: Any) -> None:
-        self.asked = True
-        for number in self._numbers:
-            signal.signal(number, signal.SIG_DFL)
-
-    def __call__(self) -> bool:
-        return self.asked or self._parent not in (None, os.getppid())
 
 
 def _configure_jax(cache: Path) -> None:
@@ -93,7 +69,7 @@ def _serve(request: dict[str, Any], args: argparse.Namespace, stop: Stop) -> boo
     config, run_id = from_json(RunConfig, request["config"]), request["run_id"]
     try:
         folder = open_folder(place(args.root), config)
-        claim = take(folder, request["over"], args.lease)
+        claim = take(folder, request["over"], args.lease, on_stall=end_now)
     except (UserError, OSError) as error:
         tell(failed=run_id, reason=str(error))
         return True

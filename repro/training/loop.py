@@ -95,14 +95,16 @@ def train(
     report: Report = lambda _: None,
     note: Note = lambda _: None,
     fell_back: Callable[[int], None] = lambda _: None,
+    begun: Callable[[], None] = lambda: None,
     stop_asked: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
     """Train to the end, from the newest sound checkpoint if there is one, and return the summary.
 
     `note` takes what belongs in the provenance: JAX's settings, damaged checkpoints, how long the start and the saves
-    took; `fell_back` the step gone on from where newer checkpoints were damaged. Raises UserError for a run that can't
-    start, can't be saved or whose loss or outer gradient stops being finite, and Interrupted when `stop_asked` says
-    so, with the state saved.
+    took; `fell_back` the step gone on from where newer checkpoints were damaged. `begun` is called before the first
+    step: from then on something can be lost. Raises UserError for a run that can't start, can't be saved or whose loss
+    or outer gradient stops being finite, and Interrupted when `stop_asked` says so, with the state saved: it is asked
+    before each program, each step and each batch of a validation.
     """
     pin()
     note({"settings": in_force()})
@@ -118,7 +120,7 @@ def train(
         loop = _Loop(
             layout, paths, batches, held_out, checkpoints, pace or Pace.of(config), report, timing, note, fell_back
         )
-        return loop.run(stop_asked)
+        return loop.run(begun, stop_asked)
     finally:
         try:
             with timing.of("saving"):
@@ -157,9 +159,10 @@ class _Loop:
         self.pace, self.report, self.timing, self.note = pace, report, timing or Timing(), note
         self.stepper, self.validator = Stepper(layout), Validator(layout, held_out)
 
-    def run(self, stop_asked: Callable[[], bool]) -> dict[str, Any]:
-        config = self.layout.config
+    def run(self, begun: Callable[[], None], stop_asked: Callable[[], bool]) -> dict[str, Any]:
+        config, self.stop_asked, self.looks = self.layout.config, stop_asked, 0
         self.processor_started = time.process_time()  # compilation counts: it is part of what a run costs
+        self.report({"stage": "restoring", "step": max(self.checkpoints.steps(), default=0)})
         with self.timing.of("restore"):
             state = self._first_state()
         log = MetricsLog if processes.is_first() else _Unwritten
@@ -168,8 +171,11 @@ class _Loop:
         with self.timing.of("programs"):
             self._compile(state.step)
             self.checkpoints.prepare(state)
+        self._leave_if_asked(state.step)
+        begun()
         self.timing.loop_begins()
         self.started, self.first_step, self.reported = time.monotonic(), state.step, 0.0
+        self._catch_up(state)
         pending: _Fetched | None = None
         for step in range(state.step + 1, config.steps + 1):
             tokens = self._tokens(step)
@@ -177,23 +183,36 @@ class _Loop:
             if pending:
                 self._arrived(pending)
             pending = _Fetched(step, loss_M, applied)
-            validate = step % config.validation.every == 0 or step == config.steps
+            validate = self._is_validated(step)
             talk = processes.alone() or step % self.pace.log_every == 0
-            stop = processes.stop_after(step, stop_asked()) and step < config.steps
-            save = stop or step % self.pace.checkpoint_every == 0 or step == config.steps
-            if validate or save:
+            stop = self._stop()
+            save = step % self.pace.checkpoint_every == 0 or step == config.steps
+            if validate or save or stop:
                 self._arrived(pending)
                 pending = None
                 row = self._log()
-                if validate:
-                    row["validation_loss"] = self._validate(state)
-                if save:
+                stop = stop or (validate and not self._validated(state, row))
+                if save or stop:
                     self._save(state)
             elif talk and self.unlogged:
                 self._log()
             if stop:
-                raise Interrupted(f"{self.paths.run_id} stopped after step {step} of {config.steps}; it is saved.")
+                raise self._interrupted(step)
         return self._summary(state)
+
+    def _stop(self) -> bool:
+        """Whether to stop here, in all processes; each comes to the same looks in the same order."""
+        self.looks += 1
+        return processes.stop_at(self.looks, self.stop_asked())
+
+    def _leave_if_asked(self, step: int) -> None:
+        """Interrupted where nothing is unsaved since `step`."""
+        if self._stop():
+            raise self._interrupted(step)
+
+    def _interrupted(self, step: int) -> Interrupted:
+        steps = self.layout.config.steps
+        return Interrupted(f"{self.paths.run_id} stopped after step {step} of {steps}; it is saved.")
 
     def _first_state(self) -> TrainState:
         """The newest sound checkpoint, or step 0."""
@@ -211,6 +230,7 @@ class _Loop:
         keys = list(self.stepper.programs(step + 1, self.layout.config.steps))
         for done, key in enumerate(keys):
             self.report({"stage": f"compiling {done + 1}/{len(keys)}", "step": step})
+            self._leave_if_asked(step)
             self.stepper.compile(key)
 
     def _tokens(self, step: int) -> jax.Array:
@@ -276,11 +296,28 @@ class _Loop:
         tokens_per_s = rate * config.batch * config.model.seq_len
         self.report({"stage": "training", "step": step, "loss": loss, "tokens_per_s": tokens_per_s})
 
-    def _validate(self, state: TrainState) -> float:
+    def _catch_up(self, state: TrainState) -> None:
+        """Make the validation of the step restored, if the run was asked to stop in it."""
+        row = self.log.reopen(state.step, "validation_loss") if self._is_validated(state.step) else None
+        if processes.any_of(row is not None):
+            if not self._validated(state, row or {}):
+                raise self._interrupted(state.step)
+            self.log.close_part(state.step)
+
+    def _is_validated(self, step: int) -> bool:
+        return step > 0 and (step % self.layout.config.validation.every == 0 or step == self.layout.config.steps)
+
+    def _validated(self, state: TrainState, row: dict[str, Any]) -> bool:
+        """Whether the validation loss is in the row; False when the run was asked to stop meanwhile."""
         self.report({"stage": "validating", "step": state.step})
-        return self.validator.losses(state)
+        try:
+            row["validation_loss"] = self.validator.losses(state, look=lambda: self._leave_if_asked(state.step))
+        except Interrupted:
+            return False
+        return True
 
     def _save(self, state: TrainState) -> None:
+        self.report({"stage": "saving", "step": state.step})
         self.log.close_part(state.step)
         self.syncs.close_part(state.step)
         with self.timing.of("saving"):
@@ -288,7 +325,7 @@ class _Loop:
 
     def _summary(self, state: TrainState) -> dict[str, Any]:
         config = self.layout.config
-        losses = {w: self.validator.losses(state, w) for w in self._parameter_kinds()}
+        losses = {w: self._last_loss(state, w) for w in self._parameter_kinds()}
         loss = losses["outer"]
         if not math.isfinite(loss):
             raise UserError(f"the validation loss after step {state.step} is {loss}: lower the learning rate.")
@@ -312,6 +349,10 @@ class _Loop:
             "tokens_per_s": steps * config.batch * config.model.seq_len / max(seconds, 1e-9),
         }
 
+    def _last_loss(self, state: TrainState, which: str) -> float:
+        self.report({"stage": "validating", "step": state.step})
+        return self.validator.losses(state, which, look=lambda: self._leave_if_asked(state.step))
+
     def _parameter_kinds(self) -> tuple[str, ...]:
         return ("outer", "first", "average") if self.layout.config.sync else ("outer",)
 
@@ -324,6 +365,9 @@ class _Unwritten:
 
     def add(self, row: dict[str, Any]) -> None:
         """Drop it."""
+
+    def reopen(self, step: int, column: str) -> dict[str, Any] | None:
+        """Nothing to complete."""
 
     def close_part(self, step: int) -> None:
         """Nothing to write."""

@@ -1,7 +1,8 @@
 """Training curves in immutable parquet parts, each covering the steps since the checkpoint before it.
 
 A part is written before the checkpoint that ends it. A run that is cut goes on from its last
-checkpoint and writes the same rows again, so parts past that checkpoint are deleted on resume.
+checkpoint and writes the same rows again, so parts past that checkpoint are deleted on resume. A run that was asked to
+stop in a validation makes it first of all, and the part that ends there is written once more.
 """
 
 from pathlib import Path
@@ -25,6 +26,16 @@ class MetricsLog:
         for name in _parts(folder):
             if _last_step(name) > step:
                 (folder / name).unlink()
+
+    def reopen(self, step: int, column: str) -> Row | None:
+        """The last row of the part that ends at `step` where it lacks a column: complete it, close the part again."""
+        for name in _parts(self._folder):
+            if _last_step(name) == step and (content := read_bytes(self._folder / name)) is not None:
+                rows = pq.read_table(pa.BufferReader(content)).to_pylist()
+                if rows[-1][column] is None:
+                    self._rows, self._start = rows, _first_step(name) - 1
+                    return rows[-1]
+        return None
 
     def add(self, row: Row) -> None:
         """Append the row of one step."""
@@ -50,6 +61,10 @@ def read_metrics(folder: Path) -> pa.Table:
 
 def _parts(folder: Path) -> list[str]:
     return [name for name in names(folder) if name.startswith("part-") and name.endswith(".parquet")]
+
+
+def _first_step(part: str) -> int:
+    return int(part.split("-")[1])
 
 
 def _last_step(part: str) -> int:

@@ -8,7 +8,6 @@ when it logs. On one process nothing here communicates.
 import math
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from jax.sharding import NamedSharding
 
 from repro.cores import cores
 from repro.errors import EXIT_INTERRUPTED, UserError
+from repro.stopping import end_now
 from repro.values import Address, check_fields, whole
 
 MEET_S = 300.0  # in which the processes of a run have to be there
@@ -54,7 +54,7 @@ class Cluster:
 def join(cluster: Cluster, within_s: float = MEET_S) -> bool:
     """Meet the other processes, where there are any; call it before anything asks JAX for its devices.
 
-    Whether JAX's preemption service has taken SIGTERM to itself (`stop_after`). The process ends with a sentence and 42
+    Whether JAX's preemption service has taken SIGTERM to itself (`stop_at`). The process ends with a sentence and 42
     when they don't meet in time: one was pre-empted or comes late, so trying again may do. UserError where JAX
     finds no cluster.
     """
@@ -68,7 +68,7 @@ def join(cluster: Cluster, within_s: float = MEET_S) -> bool:
         jax.config.update("jax_num_cpu_devices", cluster.devices)
     if not cluster.found and cluster.coordinator is None:
         return False
-    jax.config.update("jax_enable_preemption_service", True)  # `stop_after`
+    jax.config.update("jax_enable_preemption_service", True)  # `stop_at`
     # JAX aborts the process when it gives up, so it is given longer than this.
     timer = threading.Timer(within_s, _not_met, [f"not all were there within {within_s:g} seconds"])
     timer.daemon = True
@@ -89,9 +89,8 @@ def join(cluster: Cluster, within_s: float = MEET_S) -> bool:
 
 def _not_met(reason: str) -> NoReturn:
     """At once, and from any thread: the main one may be waiting inside JAX, and nothing is held yet."""
-    told = "start all of them again, with one coordinator; a scheduler does so on this exit code, 42."
-    print(f"repro: the processes of the run did not meet ({reason}): {told}", file=sys.stderr, flush=True)
-    os._exit(EXIT_INTERRUPTED)
+    told = f"start all of them again, with one coordinator; a scheduler does so on this exit code, {EXIT_INTERRUPTED}."
+    end_now(f"the processes of the run did not meet ({reason}): {told}")
 
 
 def alone() -> bool:
@@ -114,18 +113,18 @@ def from_first(number: int) -> int:
     return number if alone() else int(multihost_utils.broadcast_one_to_all(np.int64(number)))
 
 
-def stop_after(step: int, asked: bool) -> bool:
-    """Whether all processes stop after `step`: the same answer in all; each calls it at every step.
+def stop_at(look: int, asked: bool) -> bool:
+    """Whether all processes stop at a `look`, counted by each from 1 without a gap: the same answer in all.
 
     Where none were met, when it is `asked`. Else they agree through JAX's preemption service, which takes SIGTERM
-    itself: the step after the furthest that any had reached when one got the signal. They don't wait for each other.
+    itself: the look after the furthest that any had come to when one got the signal. They don't wait for each other.
     What asks a process in another way (SIGINT) is passed on to the service as that signal.
     """
     if not jax.distributed.is_initialized():
         return asked
     if asked:
         _pass_on()
-    reached = multihost_utils.reached_preemption_sync_point(step)
+    reached = multihost_utils.reached_preemption_sync_point(look)
     if reached:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the service would swallow a second one, which means: at once
     return reached

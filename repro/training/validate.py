@@ -30,8 +30,8 @@ class Validator:
         self._windows = tokens.windows(config.model.seq_len, 0, config.validation.sequences)
         self._text = tokens
 
-    def losses(self, state: TrainState, which: str = "outer") -> float:
-        """Mean negative log-likelihood of `which` parameters: outer, first or average.
+    def losses(self, state: TrainState, which: str = "outer", look: Callable[[], None] = lambda: None) -> float:
+        """Mean negative log-likelihood of `which` parameters: outer, first or average; calls `look` before each chunk.
 
         Windows are scored in chunks of one shape and their sums added in float64, in order, so that the
         result hardly depends on the layout.
@@ -41,6 +41,7 @@ class Validator:
         score = _score(self._layout.config.model, self._layout.resources.unroll, self._layout.mesh)
         total = 0.0
         for first in range(0, len(self._windows), chunk):
+            look()
             rows = self._windows[first : first + chunk]
             padded = np.zeros((chunk, rows.shape[1]), np.int32)
             padded[: len(rows)] = rows

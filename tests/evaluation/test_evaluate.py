@@ -15,7 +15,7 @@ from etils import epath
 import repro.evaluation.evaluate
 from repro.corpus.tokens import open_tokens
 from repro.diloco.model import token_log_likelihoods
-from repro.errors import UserError
+from repro.errors import Interrupted, UserError
 from repro.evaluation.evaluate import _held as held
 from repro.evaluation.evaluate import evaluate_run, load_parameters
 from repro.evaluation.evaluator import Job, line, pending
@@ -177,6 +177,25 @@ def test_a_killed_evaluation_goes_on_where_it_was(copy: RunFolder, monkeypatch: 
     assert result["scores"][0]["right"] == whole["scores"][0]["right"]
     assert result["scores"][0]["log_likelihood"] == pytest.approx(whole["scores"][0]["log_likelihood"], rel=1e-6)
     assert not result_path(copy, SPEC.id(CONFIG.steps)).with_suffix(".parts").exists()
+
+
+def test_an_evaluation_that_is_asked_to_stop_keeps_every_score(
+    copy: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a batch, though the time to save had not come; until then the worker is told that something is unsaved."""
+    whole = evaluate(copy)
+    result_path(copy, SPEC.id(CONFIG.steps)).unlink()
+    monkeypatch.setattr(Scorer, "_rows_at_once", lambda self, _: self._block_rows(_))
+    monkeypatch.setattr(Scorer, "_block_rows", lambda *_: 8)
+    seen: list[int] = []
+    unsaved: list[bool] = []
+    options: dict[str, Any] = {"report": lambda done, _: seen.append(done), "unsaved": unsaved.append}
+    with pytest.raises(Interrupted, match=r"24 of \d+ continuations are scored and saved"):
+        evaluate_run(copy, SPEC, CONFIG.steps, Path("unused"), stop_asked=lambda: len(seen) == 3, **options)
+    assert unsaved == [True, True, True, False]
+    result = evaluate_run(copy, SPEC, CONFIG.steps, Path("unused"), **options)
+    assert result is not None and seen[:4] == [8, 16, 24, 32] and not unsaved[-1]
+    assert result["scores"][0]["right"] == whole["scores"][0]["right"]
 
 
 def test_a_second_process_waits_or_turns_to_other_work(copy: RunFolder, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import light_sweep
 import pytest
@@ -433,7 +434,7 @@ def test_jax_platforms_cuda_without_a_gpu_is_one_sentence(
 
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
     monkeypatch.setattr("jax.devices", devices)
-    monkeypatch.setattr("repro.commands.train.Stop", object)  # it would answer the signals of the tests
+    monkeypatch.setattr("repro.commands.train.Stop", lambda _: MagicMock())  # it would answer the signals of the tests
     assert command(tmp_path) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and "JAX_PLATFORMS=cuda: JAX has no such device here" in err
@@ -485,7 +486,7 @@ def test_what_train_tells(
         args[4]({"stage": "training", "step": 2, "loss": 3.25, "tokens_per_s": 1500.0})
 
     monkeypatch.setattr("repro.runs.attempt.attempt", attempt)
-    monkeypatch.setattr("repro.commands.train.Stop", object)
+    monkeypatch.setattr("repro.commands.train.Stop", lambda _: MagicMock())
     config = ALONE
     path, name = tmp_path / "config.json", run_id(config)
     path.write_text(config_text(config), encoding="utf-8")
@@ -497,7 +498,7 @@ def test_what_train_tells(
         assert told[1]["loss"] == 3.25 and told[-1] == {"finished": name} and not err
         return
     first, training, last = err.splitlines()
-    assert not out and first == f"{name}  on 1 x cpu (cpu), replica 1 x data 1 x fsdp 1  0/{config.steps}"
+    assert not out and first == f"{name}  starting on 1 x cpu (cpu), replica 1 x data 1 x fsdp 1  0/{config.steps}"
     assert training == f"{name}  training  2/{config.steps}  loss 3.250  1.5k tokens/s"
     assert last.startswith(f"{name}  finished: ")
 

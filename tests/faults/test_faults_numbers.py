@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -162,7 +163,7 @@ def test_every_process_that_computes_pins_before_it_does_anything(
 ):
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
     monkeypatch.setattr("sys.argv", ["bench"])
-    monkeypatch.setattr("repro.commands.train.Stop", object)  # it would answer the signals of the tests
+    monkeypatch.setattr("repro.commands.train.Stop", lambda _: MagicMock())  # it would answer the signals of the tests
     with pytest.raises(UserError, match="fast_math"):
         ENTRIES[name](tmp_path)
 

@@ -285,7 +285,7 @@ def test_two_thousand_runs_in_two_seconds(tmp_path: Path) -> None:
         (path / "config.json").write_text(text, encoding="utf-8")
         holder = {"host": "elsewhere", "pid": 1, "process": "1", "lease_s": 60.0}
         (path / "claims" / "000001.json").write_text(json.dumps(holder), encoding="utf-8")
-        (path / "claims" / "000001.beat").write_text(json.dumps({"beat": 1, "time": at}), encoding="utf-8")
+        (path / "claims" / "000001.beat").write_text(json.dumps({"beat": 1}), encoding="utf-8")
     (runs[-1].path / "claims" / "000001.end").write_text("{}", encoding="utf-8")
     watch, start = Watch(), time.process_time()
     found = [(run, over) for run in runs if (over := watch.free(run))]

@@ -89,15 +89,27 @@ def test_killed_and_run_again_ends_with_the_same_bits(
     assert ours == theirs
 
 
-def test_a_run_that_is_asked_to_stop_saves_and_goes_on(tmp_path: Path, smoke_tokens: Path) -> None:
-    config = config_of(None)
-    asked = iter([False] * 9 + [True])
-    with pytest.raises(Interrupted, match=f"stopped after step 10 of {STEPS}"):
-        cut_run.run(config, tiny.ONE, tmp_path / "cut", smoke_tokens, stop_asked=lambda: next(asked))
+def test_a_run_that_is_asked_to_stop_anywhere_saves_and_goes_on(tmp_path: Path, smoke_tokens: Path) -> None:
+    """Between compilations, in a validation, between two steps and in the last validation: the same bits in the end."""
+    config, told = config_of(None), {}
+    for stage, step, reached in (
+        ("compiling", 0, 0),
+        ("validating", 8, 8),
+        ("training", 9, 11),
+        ("validating", 16, 16),
+    ):
+
+        def asked(stage: str = stage, step: int = step) -> bool:
+            return told["stage"].startswith(stage) and told["step"] == step
+
+        with pytest.raises(Interrupted, match=f"stopped after step {reached} of {STEPS}; it is saved"):
+            cut_run.run(config, tiny.ONE, tmp_path / "cut", smoke_tokens, report=told.update, stop_asked=asked)
+        assert told["step"] == (step if stage == "compiling" else reached)
     again = cut_run.run(config, tiny.ONE, tmp_path / "cut", smoke_tokens)
     whole = cut_run.run(config, tiny.ONE, tmp_path / "whole", smoke_tokens)
     jax.tree.map(np.testing.assert_array_equal, final_state(again, config), final_state(whole, config))
     assert metrics_of(again).equals(metrics_of(whole))
+    assert (again.summary() or {})["validation_losses"] == (whole.summary() or {})["validation_losses"]
 
 
 def go(layout: Layout, state: TrainState, last: int) -> None:

@@ -1,0 +1,243 @@
+"""Stops that are answered in time, and work that is stuck: each line is a fault that was seen."""
+
+import contextlib
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+import tiny
+
+from repro.corpus.prepare import prepare
+from repro.corpus.tokens import TokenSet, open_tokens
+from repro.errors import EXIT_INTERRUPTED
+from repro.runs.folder import RunFolder, open_folder
+from repro.runs.leases import Claim, ClaimLost, Watch, newest, take
+from repro.runs.liveness import LIMITS_S, Progress, watch
+from repro.runs.status import clock_of, states, status_text
+
+ROOT = Path(__file__).parents[2]
+RUN = tiny.run_config(tiny.synced())
+LEASE = 0.3
+SOON = MappingProxyType(dict.fromkeys(LIMITS_S, LEASE))
+
+
+def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return open_folder(tmp_path / "runs", RUN)
+
+
+def state(folder: RunFolder, later: float = 0.0) -> dict:
+    at = clock_of(folder.root)
+    assert at is not None
+    return states(None, folder.root, at + later)[0]
+
+
+@contextmanager
+def held(folder: RunFolder, limits: Mapping[str, float] = SOON, **options: Callable[[str], None]) -> Iterator[Claim]:
+    claim = take(folder, newest(folder), LEASE, limits, **options)
+    assert claim is not None
+    try:
+        yield claim
+    finally:
+        claim.release("failed")
+
+
+def read(text: TokenSet) -> None:
+    with contextlib.suppress(OSError, ValueError):  # a pipe is no shard, as it learns when it wakes
+        text.read(0, 8)
+
+
+def test_a_reader_that_blocks_on_a_shard_is_stalled_and_its_run_is_taken_over(
+    folder: RunFolder, tmp_path: Path
+) -> None:
+    text = open_tokens(prepare("smoke", tmp_path / "cache"))
+    shard = text.folder / text.shards[0].file
+    shard.unlink()
+    os.mkfifo(shard)
+    watcher, said = Watch(), []
+    with held(folder, on_stall=said.append) as claim:
+        claim.note({"stage": "training", "step": 4, "loss": 2.0, "tokens_per_s": 16.0})
+        reader = threading.Thread(target=read, args=(text,), daemon=True)
+        reader.start()
+        assert state(folder)["state"] == "running"
+        until(lambda: state(folder)["state"] == "stalled")
+        record = state(folder, later=10_000.0)
+        assert (record["state"], record["step"], record["stage"]) == ("stalled", 4, "training")
+        assert "seconds_left" not in record
+        assert f"stalled since {record['since']}" in status_text(None, folder.root, clock_of(folder.root))
+        assert "no progress in training" in said[0]
+        until(lambda: watcher.free(folder) == 1)
+        with held(folder) as successor:
+            until(claim.lost)
+            with pytest.raises(ClaimLost):
+                claim.check()
+            assert successor.number == 2 and not successor.gone() and state(folder)["state"] == "running"
+        assert stat.S_ISFIFO(shard.stat().st_mode)
+        os.close(os.open(shard, os.O_WRONLY))  # the reader wakes
+        reader.join(20)
+
+
+@pytest.mark.parametrize("phase", [phase for phase in LIMITS_S if phase != "training"])
+def test_a_phase_is_healthy_for_as_long_as_its_own_limit(phase: str) -> None:
+    """Compilation, validation, saving, scoring and waiting may each take minutes, in which no step is made."""
+    progress, waits = Progress("training"), 10.0
+    progress.mark(f"{phase} 1/3")
+    assert not any(progress.stalled(waits) for _ in range(int(LIMITS_S[phase] / waits)))
+    assert LIMITS_S[phase] >= 3600 and progress.stalled(waits + 1)
+    progress.mark()
+    assert not progress.stalled(waits)
+
+
+def test_steps_keep_a_claim_alive_and_a_late_one_brings_it_back(folder: RunFolder) -> None:
+    watcher = Watch()
+    with held(folder) as claim:
+        claim.note({"stage": "training", "step": 1})
+        end = time.monotonic() + 4 * LEASE
+        while time.monotonic() < end:
+            claim.advance()
+            assert watcher.free(folder) is None and state(folder)["state"] == "running"
+            time.sleep(LEASE / 10)
+        until(lambda: state(folder)["state"] == "stalled")
+        claim.advance()
+        until(lambda: state(folder)["state"] == "running")
+        assert not claim.gone()
+
+
+def test_a_machine_that_slept_used_nothing_of_its_limit() -> None:
+    """Only waits of the watching thread count, whatever the clocks say when it wakes."""
+    progress = Progress("training", {"training": 5.0})
+    assert [progress.stalled(1.0) for _ in range(6)] == [False] * 5 + [True]
+
+
+def test_work_without_a_claim_is_watched_too() -> None:
+    done, progress = threading.Event(), Progress("scoring", SOON)
+    watch(progress, LEASE / 3, done.set)
+    assert done.wait(20) and "no progress in scoring" in progress.sentence("x")
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "silent_s", "seen"),
+    [(120.0, 0.0, "running"), (-3600.0, 0.0, "running"), (-3600.0, 10 * LEASE, "stopped"), (3600.0, 1e6, "stopped")],
+    ids=["live-and-two-minutes-behind", "live-and-an-hour-ahead", "dead-and-an-hour-ahead", "dead-and-behind"],
+)
+def test_status_compares_no_clocks_of_machines(
+    ahead_s: float, silent_s: float, seen: str, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ahead_s` is how far the clock of the machine that looks is before that of the one that works."""
+    monkeypatch.setenv("REPRO_HOST", "elsewhere")
+    with held(folder, LIMITS_S):
+        real = time.time
+        monkeypatch.setattr(time, "time", lambda: real() + ahead_s)
+        assert state(folder, later=silent_s)["state"] == seen
+
+
+def test_where_the_clock_of_the_files_can_not_be_asked_status_says_when_it_saw_the_last_sign(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(**_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refused)
+    assert clock_of(folder.root) is None
+    with held(folder):
+        (record,) = states(None, folder.root, None)
+        assert record["state"] == "unclear" and abs(time.time() - _seconds(record["last_sign"])) < 60
+        assert f"last sign at {record['last_sign']}" in status_text(None, folder.root, None)
+
+
+def _seconds(text: str) -> float:
+    return time.mktime(time.strptime(text, "%Y-%m-%d %H:%M:%S"))
+
+
+DEAF = """
+import hashlib, sys
+from repro import stopping
+
+def deaf(rounds):  # as in a compilation: no instruction of Python until it ends
+    print("deaf", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", rounds)
+
+stopping.PATIENCE_S = 0.2
+what = sys.argv[1]
+if what == "command":
+    with stopping.interruptible("interrupted; run the same command to go on."):
+        deaf(2**28)
+stop = stopping.Stop(lambda sentence: print(sentence, flush=True))
+if what == "free":
+    stop.free(lambda: "released")
+    deaf(2**28)
+deaf(2**20)
+print("saved" if stop() else "heard nothing", flush=True)
+stop.free(lambda: "released")
+deaf(2**28)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("what", "out", "err"),
+    [
+        ("free", "deaf\nreleased\n", ""),
+        ("busy", "deaf\nsaved\ndeaf\nreleased\n", ""),
+        ("command", "deaf\n", "repro: interrupted; run the same command to go on.\n"),
+    ],
+    ids=["where-nothing-is-unsaved", "where-something-is", "in-any-other-command"],
+)
+def test_a_stop_is_answered_while_the_main_thread_hears_nothing(
+    what: str, out: str, err: str, number: signal.Signals
+) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", DEAF, what], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    first = child.stdout.readline()
+    time.sleep(0.05)
+    child.send_signal(number)
+    rest, error = child.communicate(timeout=30)
+    assert (child.returncode, first + rest, error) == (EXIT_INTERRUPTED, out, err)
+
+
+def test_a_worker_whose_parent_dies_in_a_compilation_ends() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PARENT, ORPHAN], cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=30
+    )
+    until(lambda: not _lives(int(done.stdout)))
+
+
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid)
+"""
+ORPHAN = """
+import hashlib
+from repro.stopping import Stop
+Stop(lambda _: None, with_parent=True).free(lambda: "")
+print("deaf", flush=True)
+hashlib.pbkdf2_hmac("sha256", b"", b"", 2**28)
+"""
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
