@@ -51,9 +51,17 @@ MODULES = [path for top in ("repro", "analysis", "experiments") for path in (ROO
 
 @pages
 def test_every_file_is_there(page: str) -> None:
-    """A Python file is named by its path from the top."""
+    """A Python file is named by its path from the top; a link leads to a file, and to a title in it."""
     there = re.findall(rf"(?<![\w./<-])((?:{TOPS})/[\w./*-]*[\w*/]|[\w/]+\.py\b)", text(page))
     assert [name for name in there if not list(ROOT.glob(name))] == []
+    links = re.findall(r"\]\((?!https?:)([^)#]+)(?:#([^)]*))?\)", text(page))
+    assert [link for link, _ in links if not (PAGES[page].parent / link).exists()] == []
+    for link, anchor in links:
+        titles = (PAGES[page].parent / link).read_text(encoding="utf-8") if anchor else ""
+        heads = {
+            re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in re.findall(r"^#+ (.+)$", titles, re.M)
+        }
+        assert not anchor or anchor in heads, f"{link} has no {anchor}"
 
 
 @pages

@@ -7,6 +7,7 @@ import pytest
 
 from experiments import streaming
 from experiments.registry import load, names, trained
+from experiments.streaming import two_bits
 from repro.errors import UserError
 from repro.spec.experiment import expand, unique
 
@@ -21,6 +22,12 @@ def test_the_file_of_the_page_is_the_experiment():
     for scale in ("paper", "mini"):
         ids = [run.run_id for run in expand(made["EXPERIMENT"], scale)]
         assert ids == [run.run_id for run in expand(load("two_bits"), scale)]
+
+
+def test_the_row_of_the_readme_is_one_of_the_page():
+    (line,) = re.findall(r"^    (Row\(.*\))$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    row, of_page = eval(line, vars(two_bits)), two_bits.EXPERIMENT.rows[1]
+    assert (row.labels, row.config) == (of_page.labels, of_page.config)
 
 
 def test_a_target_of_the_makefile_does_what_its_spec_needs():
