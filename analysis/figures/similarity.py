@@ -1,7 +1,6 @@
 """Figures 17 and 18: how alike the replicas' outer gradients are over training, from the log of each send."""
 
 import math
-from collections import defaultdict
 from collections.abc import Callable
 
 import matplotlib as mpl
@@ -65,11 +64,12 @@ def figure18(table: Table) -> Figure:
 
 def binned(row: Row, of: Callable[[Result], Series]) -> list[tuple[float, float]]:
     """(share of training, mean cosine) in `BINS` equal parts of a row's training, over its seeds."""
-    bins: dict[int, list[float]] = defaultdict(list)
-    for result in row.results:
-        for share, cosine in of(result):
-            bins[min(BINS - 1, int(share * BINS))].append(cosine)
-    return [((i + 0.5) / BINS, math.fsum(values) / len(values)) for i, values in sorted(bins.items())]
+    import pandas as pd
+
+    points = pd.DataFrame([point for result in row.results for point in of(result)], columns=["share", "cosine"])
+    part = (points["share"].astype(float) * BINS).astype(int).clip(upper=BINS - 1)
+    means = points["cosine"].groupby(part).agg("mean").to_dict()
+    return [((number + 0.5) / BINS, mean) for number, mean in means.items()]
 
 
 def _axes(panel: Axes, title: str) -> None:

@@ -10,6 +10,7 @@ from repro.spec.experiment import PlannedRun
 from repro.words import BYTE_UNITS, short
 
 Json = Mapping[str, Any]
+Frame = Any  # of pandas, which is imported where a document is made
 COMPILED = "compiled"  # data/results/compiled.json
 
 NOTES = (
@@ -74,45 +75,25 @@ def _run_json(run: PlannedRun, placed: Placement, compiled: Any) -> dict[str, An
     }
 
 
-def document(title: str, record: Json) -> Document:
+def document(title: str, found: Json) -> Document:
     """Memory, bytes and overlap of each run, and what did not fit."""
-    runs = record["runs"]
-    tools = dict.fromkeys(", ".join(f"{name} {version}" for name, version in run["versions"].items()) for run in runs)
-    seconds = sum(program["seconds"] for program in record["programs"].values())
+    import pandas as pd
+
+    runs, programs = found["runs"], pd.DataFrame.from_dict(found["programs"], orient="index")
+    versions = dict.fromkeys(", ".join(map(" ".join, run["versions"].items())) for run in runs)
+    minutes = sum(program["seconds"] for program in found["programs"].values()) / 60
     lead = (
-        f"Compiled ahead of time with {'; '.join(tools)}; nothing was run. {len(runs)} runs, "
-        f"{len(record['programs'])} programs, {seconds / 60:.0f} minutes of compiling.",
+        f"Compiled ahead of time with {'; '.join(versions)}; nothing was run. {len(runs)} runs, "
+        f"{len(programs)} programs, {minutes:.0f} minutes of compiling.",
     )
-    fitting = [run for run in runs if run["fits"]]
-    known = record["programs"]
-    grids = (_placements(runs), _memory(fitting, known), _bytes(fitting), _transfers(fitting, known))
-    unfit = Notes("Did not fit", tuple(line for run in runs for line in _unfit(run)))
-    sections = tuple(grid for grid in grids if grid.rows)
-    return Document(title, lead, (*sections, *([unfit] if unfit.lines else []), Notes("How to read it", NOTES)))
-
-
-def summary(record: Json) -> Grid:
-    """A line a run: where it fits, what it sends and whether that overlaps."""
-    head = ("run", "slices", "placement", "estimate", "compiled", "of HBM", "HLO/payload", "overlaps", "compile s")
-    rows = []
-    for run in (run for run in record["runs"] if run["fits"]):
-        programs = [record["programs"][used["program"]] for used in run["programs"]]
-        largest = max(used["memory"]["total"] for used in run["programs"])
-        beside = [overlap for program in programs for overlap in program["overlaps"]]
-        rows.append(
-            (
-                run["run"],
-                f"{run['slices']} x {run['topology']}",
-                placement(run["resources"]),
-                f"{run['estimate'] / GIB:.2f}",
-                f"{largest / GIB:.2f}",
-                f"{largest / run['usable_bytes']:.0%}",
-                f"{run['bytes']['hlo'] / run['bytes']['payload']:.4f}",
-                f"{sum(beside)} of {len(beside)}",
-                f"{sum(program['seconds'] for program in programs):.0f}",
-            )
-        )
-    return Grid("Memory of one chip in GiB", head, tuple(rows), left=3)
+    sections: list[Grid | Notes] = [_placements(runs)]
+    if fitting := [run for run in runs if run["fits"]]:
+        used = pd.json_normalize(fitting, "programs", ["run", "cycle", "usable_bytes"])
+        used = used.merge(programs, left_on="program", right_index=True)
+        sections += [_memory(used), _bytes(pd.json_normalize(fitting)), _transfers(used.drop_duplicates("program"))]
+    if unfit := tuple(line for run in runs for line in _unfit(run)):
+        sections.append(Notes("Did not fit", unfit))
+    return Document(title, lead, (*sections, Notes("How to read it", NOTES)))
 
 
 def _placements(runs: Sequence[Json]) -> Grid:
@@ -146,55 +127,59 @@ def placement(resources: Json) -> str:
     return ", ".join(words)
 
 
-def _memory(runs: Sequence[Json], programs: Json) -> Grid:
-    sizes = ("arguments", "temporaries", "resting", "total")
-    head = ("run", "program", "steps", "compile s", *sizes, "of HBM", "host")
-    rows = []
-    for run in runs:
-        for used in run["programs"]:
-            memory, program = used["memory"], programs[used["program"]]
-            cells = [f"{memory[size] / GIB:.3f}" for size in sizes]
-            part = f"{memory['total'] / run['usable_bytes']:.1%}"
-            steps, seconds = f"{used['steps']} of {run['cycle']}", f"{program['seconds']:.0f}"
-            rows.append((run["run"], program["name"], steps, seconds, *cells, part, f"{memory['host'] / GIB:.3f}"))
-    return Grid("Memory of one chip, GiB", head, tuple(rows), left=2)
+def _memory(used: Frame) -> Grid:
+    """A line a run and program of it."""
+    steps = used["steps"].astype(str) + " of " + used["cycle"].astype(str)
+    columns = {"run": used["run"], "program": used["name"], "steps": steps}
+    columns["compile s"] = used["seconds"].map("{:.0f}".format)
+    for size in ("arguments", "temporaries", "resting", "total"):
+        columns[size] = used[f"memory.{size}"].map(_gib)
+    columns["of HBM"] = (used["memory.total"] / used["usable_bytes"]).map("{:.1%}".format)
+    return _grid("Memory of one chip, GiB", columns | {"host": used["memory.host"].map(_gib)}, left=2)
 
 
-def _bytes(runs: Sequence[Json]) -> Grid:
-    head = ("run", "cycle", "rule", "payload", "HLO", "HLO/payload", "moved, account", "moved, HLO")
-    rows = []
-    for run in runs:
-        b = run["bytes"]
-        cells = [short(b[name], BYTE_UNITS) for name in ("rule", "payload", "hlo", "collective", "moved")]
-        cells.insert(3, f"{b['hlo'] / b['payload']:.5f}")
-        rows.append((run["run"], str(run["cycle"]), *cells))
-    return Grid("Bytes between slices in a cycle", head, tuple(rows))
+def _bytes(runs: Frame) -> Grid:
+    """A line a run."""
+    size = {name: runs[f"bytes.{name}"].map(_short) for name in ("rule", "payload", "hlo", "collective", "moved")}
+    columns = {"run": runs["run"], "cycle": runs["cycle"].map(str), "rule": size["rule"], "payload": size["payload"]}
+    columns |= {"HLO": size["hlo"], "HLO/payload": (runs["bytes.hlo"] / runs["bytes.payload"]).map("{:.5f}".format)}
+    columns |= {"moved, account": size["collective"], "moved, HLO": size["moved"]}
+    return _grid("Bytes between slices in a cycle", columns)
 
 
-def _transfers(runs: Sequence[Json], programs: Json) -> Grid:
-    head = ("run", "program", "transfers", "a chip gives", "starts", "forward", "updated", "awaited", "of", "overlaps")
-    rows: dict[str, tuple[str, ...]] = {}
-    for run in runs:
-        for used in run["programs"]:
-            key = used["program"]
-            if key not in rows:
-                rows[key] = (run["run"], programs[key]["name"], *_transfer_cells(programs[key], used))
-    return Grid(
-        "Transfers in the schedule of each program, at the first run that has it", head, tuple(rows.values()), 2
-    )
+def _transfers(used: Frame) -> Grid:
+    """A line a program."""
+    import pandas as pd
+
+    head = ("transfers", "a chip gives", "starts", "forward", "updated", "awaited", "of", "overlaps")
+    given = zip(used["schedule"], used["overlaps"], used["cross_slice_bytes_per_chip"], strict=True)
+    cells = pd.DataFrame([_transfer_cells(*one) for one in given], columns=head)
+    columns = {"run": used["run"], "program": used["name"]} | {name: cells[name] for name in head}
+    return _grid("Transfers in the schedule of each program, at the first run that has it", columns, left=2)
 
 
-def _transfer_cells(program: Json, used: Json) -> tuple[str, ...]:
-    schedule = program["schedule"]
+def _grid(title: str, columns: Mapping[str, Any], left: int = 1) -> Grid:
+    return Grid(title, tuple(columns), tuple(zip(*columns.values(), strict=True)), left)
+
+
+def _gib(count: float) -> str:
+    return f"{count / GIB:.3f}"
+
+
+def _short(count: float) -> str:
+    return short(count, BYTE_UNITS)
+
+
+def _transfer_cells(schedule: Json, overlaps: Sequence[bool], given: int) -> tuple[str, ...]:
     transfers = schedule["transfers"]
     marks = (str(schedule["forward"]), str(schedule["updated"]))
     if not transfers:
         return "none", "0", "", *marks, "", str(schedule["length"]), ""
     kinds = sorted({f"{t['operation']} {t['dtype']}" for t in transfers})
-    overlapping = sum(program["overlaps"])
+    overlapping = sum(overlaps)
     return (
         f"{len(transfers)} {', '.join(kinds)}",
-        f"{used['cross_slice_bytes_per_chip']:,}",
+        f"{given:,}",
         _span([t["start"] for t in transfers]),
         *marks,
         _span([t["done"] for t in transfers]),
