@@ -19,12 +19,23 @@ from repro.spec.config import ModelConfig
 lm_eval = pytest.importorskip("lm_eval")
 from lm_eval.api.instance import Instance  # noqa: E402
 from lm_eval.tasks import TaskManager  # noqa: E402
+from lm_eval.utils import make_table  # noqa: E402
 
 from repro.evaluation.lm_eval_model import JaxLM, command_line  # noqa: E402
 from repro.evaluation.lm_eval_tasks import EncodeOnly, load_task, write_task_files  # noqa: E402
 
 BYTES = ModelConfig("bytes", layers=1, ffn_width=32, heads=2, vocab=256, seq_len=16, compute_dtype="float32")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+def test_tables_of_lm_eval_have_their_headings():
+    """With a pytablewriter before 1.2, which a later python-dateutil drags in, they are A, B, C …"""
+    result = {"alias": "piqa", "acc,none": 0.5, "acc_stderr,none": 0.1}
+    more = {"versions": {"piqa": 1}, "n-shot": {"piqa": 0}, "higher_is_better": {"piqa": {"acc": True}}}
+    head, _, line, *_ = make_table({"results": {"piqa": result}, **more}).splitlines()
+    words = [cell.strip() for cell in head.split("|")]
+    assert words == ["", "Tasks", "Version", "Filter", "n-shot", "Metric", "", "Value", "", "Stderr", ""]
+    assert "piqa" in line and "0.5" in line
 
 
 @pytest.fixture(scope="module")
