@@ -152,7 +152,7 @@ def _values(
 ) -> tuple[tuple[float, ...], Spread | None, tuple[Result, ...]]:
     """One value for each seed that all rows have, the spread known from elsewhere if it is needed, the results."""
     by_row = [view.row(experiment, row) for row in rows]
-    if not all(by_row):
+    if not by_row or not all(by_row):
         return (), None, ()
     losses: list[BySeed] = [view.losses(experiment, row) for row in rows]
     seeds = sorted(set.intersection(*(set(by_seed) for by_seed in losses)))

@@ -16,6 +16,7 @@ import pytest
 import sentencepiece
 from fabricated import finish, planned
 
+from analysis.claims.trained import grids
 from analysis.paper.plan import plan_text
 from analysis.render import text as shown
 from analysis.tables.tables import table_of
@@ -433,3 +434,10 @@ def test_rows_that_become_one_run_say_so_in_plan_and_table(tmp_path: Path):
 def test_what_a_scale_leaves_out_is_told():
     why = dict(left_out(SPECS["tuning"], "smoke"))
     assert why["35M | DiLoCo H=30 | outer 0.2, momentum 0.6"] == "left out of its grid at scale smoke"
+
+
+@pytest.mark.parametrize("scale", ["smoke", "mini"])
+def test_what_a_scale_leaves_out_decides_no_claim_and_stops_no_table(scale: str, tmp_path: Path):
+    for experiment in SPECS.values():
+        table = table_of(experiment, collect(expand(experiment, scale), tmp_path))
+        assert grids(table) == ()
