@@ -109,7 +109,7 @@ class Experiment:
     min_rounds: int = 0  # a miniature with fewer rounds of H steps is left out, and the plan says so
 
     def __post_init__(self) -> None:
-        rows = {" | ".join(row.labels) for row in self.rows}
+        rows = [" | ".join(row.labels) for row in self.rows]
         for claim in self.claims:
             paired = [row for pair in claim.pairs for row in (pair.first, pair.second)]
             for row in (*paired, *(row for row, _ in claim.cells)):
