@@ -64,6 +64,18 @@ def test_every_file_is_there(page: str) -> None:
         assert not anchor or anchor in heads, f"{link} has no {anchor}"
 
 
+def test_every_file_that_code_names_is_there() -> None:
+    """In docstrings, comments and help: a file may move."""
+    plain = [ROOT / name for name in ("Makefile", "pyproject.toml", ".ci/run", "repro/launch/Dockerfile")]
+    gone = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in (*plain, *MODULES, *ROOT.glob("tests/**/*.py"))
+        for name in re.findall(rf"(?<![\w./<\"'-])((?:{TOPS})/[\w./*-]*[\w*/])", path.read_text(encoding="utf-8"))
+        if not list(ROOT.glob(name))
+    ]
+    assert gone == []
+
+
 @pages
 def test_every_test_is_there(page: str) -> None:
     named = re.findall(r"\b(test_\w+)(?:\.py)?::(test_\w+)", text(page))

@@ -48,7 +48,7 @@ def build(
         return COMPUTED[name](out)
     if name == "all":
         built = [build(item.name, scale, seeds, root, out, eval_set, own=own) for item in trained("all")]
-        built += [make(out) for make in COMPUTED.values()]
+        built += [make(out) for item, make in COMPUTED.items() if item != "results"]  # a page of docs, not of a root
         built += [draw(figure, out) for figure in ILLUSTRATED]
         built.append(build("claims", scale, seeds, root, out, own=own))
         return "\n\n".join(built)

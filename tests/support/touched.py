@@ -28,7 +28,8 @@ def call_the_rest(root: Path) -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         plot = ["--plot", str(Path(folder) / "forecast.png")]
         empty = ["build", "figure12", "--scale", "paper", "--own", "--root", folder, "--out", folder]
-        for words in (["simulate", "--table4"], ["simulate", "--table4", "--json"], [*SIMULATE, *plot], empty):
+        results = ["build", "results", "--out", folder]
+        for words in (["simulate", "--table4"], ["simulate", "--table4", "--json"], [*SIMULATE, *plot], empty, results):
             if code := repro(words):
                 raise SystemExit(f"{' '.join(words)} ended with {code}")
     for displayed in (show("table3", root, 1, "smoke"), scoreboard(["table3"], root, 1)):
