@@ -1,7 +1,9 @@
-"""A document of tables and notes as plain text, Markdown, LaTeX and HTML. Standard library only."""
+"""A document of tables and notes as plain text, Markdown, LaTeX and HTML; lines as CSV. Standard library only."""
 
 import base64
+import csv
 import html
+import io
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -119,6 +121,13 @@ def latex(document: Document) -> str:
         else:
             lines += [f"\\par{{\\footnotesize {_latex(line)}}}" for line in section.lines]
     return "\n".join([*lines, ""])
+
+
+def csv_text(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A file for programs: a head and lines of cells."""
+    lines = io.StringIO()
+    csv.writer(lines, lineterminator="\n").writerows([head, *rows])
+    return lines.getvalue()
 
 
 def page(document: Document) -> str:

@@ -1,7 +1,5 @@
 """The scoreboard: every statement of the paper with its findings, and how many stand where."""
 
-import csv
-import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,17 +94,15 @@ LEGEND = (
 
 def csv_text(decisions: tuple[Decision, ...]) -> str:
     """A line for each statement and kind of evidence."""
-    lines = io.StringIO()
-    out = csv.writer(lines, lineterminator="\n")
-    out.writerow((*COLUMNS, "sentence"))
+    lines = []
     for d in decisions:
         s = d.statement
         by = " ".join((s.by, *s.experiments))
         for kind, f in d.findings.items():
             numbers = "; ".join(n.text for n in f.ours)
             decision = (kind, f.verdict, numbers, f.tolerance, f.origin, " ".join(f.runs), f.sentence)
-            out.writerow((s.id, s.text, s.place, by, s.allowed, *decision))
-    return lines.getvalue()
+            lines.append((s.id, s.text, s.place, by, s.allowed, *decision))
+    return render.csv_text((*COLUMNS, "sentence"), lines)
 
 
 def build_claims(seeds: int | None, root: Path, out: Path, *, own: bool = True) -> str:

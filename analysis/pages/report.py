@@ -4,9 +4,7 @@ The figure is redrawn only when its inputs changed, so that a table of finished 
 importing a plotting library. Files are written under another name and renamed.
 """
 
-import csv
 import importlib
-import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -103,7 +101,9 @@ def build_runs(
     full = document(table, picture, grids(table))
     terminal = render.text(document(table, judgements=grids(table, terminal=True), terminal=True))
     files = {".md": render.markdown(full), ".tex": render.latex(full), ".html": render.page(full)}
-    for suffix, content in (files | {".csv": _csv(table), ".txt": terminal + "\n"}).items():
+    for suffix, content in (
+        files | {".csv": render.csv_text(COLUMNS, csv_rows(table)), ".txt": terminal + "\n"}
+    ).items():
         write_bytes(stem.with_suffix(suffix), content.encode())
     written = ", ".join(f"{experiment.name}{suffix}" for suffix in (".md", ".tex", ".html", ".csv"))
     figure = f" and {picture.name}" if picture else ""
@@ -190,9 +190,3 @@ def drawn(table: Table, out: Path, forms: Sequence[str] = ("png", "svg")) -> Pat
         save(getattr(importlib.import_module(module), name)(table), out / name, forms)
         write_bytes(stamp, f"{' '.join((inputs, *forms))}\n".encode())
     return out / f"{name}.png"
-
-
-def _csv(table: Table) -> str:
-    lines = io.StringIO()
-    csv.writer(lines, lineterminator="\n").writerows([COLUMNS, *csv_rows(table)])
-    return lines.getvalue()

@@ -4,15 +4,13 @@ Nothing here is trained or fitted (but for what `finite` names so). Only NumPy i
 answers at once, and the figures, which need matplotlib, live in `analysis.figures.simulated`.
 """
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.paper.published import Published, by_place, interval, load, verdict
-from analysis.render import Document, Grid, Notes, text, write
+from analysis.render import Document, Grid, Notes, csv_text, text, write
 from experiments.streaming.base import OUTER, TOKENS_PER_PARAMETER, model
 from experiments.streaming.table4 import EXPERIMENT as TABLE4
 from repro.files import write_bytes
@@ -119,9 +117,10 @@ def build_table4(out: Path) -> str:
     """Write table4.{csv,md,tex,html} and table4-crossings.csv under `out`; the text to print."""
     cells = table4_cells()
     out.mkdir(parents=True, exist_ok=True)
-    _write_csv(out / "table4.csv", COLUMNS, [_line(c.row, c.column, c.text, c.paper, c.verdict) for c in cells])
+    lines = csv_text(COLUMNS, [_line(c.row, c.column, c.text, c.paper, c.verdict) for c in cells])
+    write_bytes(out / "table4.csv", lines.encode())
     crossings = [(cell.row, cell.column, f"{cell.crossing:.5g}") for cell in cells]
-    _write_csv(out / "table4-crossings.csv", ("row", "column", "gbit_per_s"), crossings)
+    write_bytes(out / "table4-crossings.csv", csv_text(("row", "column", "gbit_per_s"), crossings).encode())
     write(table4_document(cells), out / "table4")
     return _table4_lines(cells, finite=False)
 
@@ -153,12 +152,8 @@ def build_accounts(out: Path) -> str:
     """Write accounts.{csv,md,tex,html} under `out`; the text to print."""
     accounts = all_accounts()
     out.mkdir(parents=True, exist_ok=True)
-    lines = [_line(a.row, a.column, f"{a.ours:.6g}", a.paper, a.verdict) for _, a in accounts]
-    _write_csv(
-        out / "accounts.csv",
-        ("item", *COLUMNS, "true"),
-        [(item, *line, account.true) for (item, account), line in zip(accounts, lines, strict=True)],
-    )
+    lines = [(item, *_line(a.row, a.column, f"{a.ours:.6g}", a.paper, a.verdict), a.true) for item, a in accounts]
+    write_bytes(out / "accounts.csv", csv_text(("item", *COLUMNS, "true"), lines).encode())
     document = accounts_document(accounts)
     write(document, out / "accounts")
     return text(document)
@@ -320,9 +315,3 @@ def _reason(cell: Cell) -> str:
 
 def _line(row: str, column: str, ours: str, paper: Published, judged: str) -> tuple[str, ...]:
     return (row, column, ours, "", "", paper.text, "0", judged, "")
-
-
-def _write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    lines = io.StringIO()
-    csv.writer(lines, lineterminator="\n").writerows([head, *rows])
-    write_bytes(path, lines.getvalue().encode())
