@@ -120,7 +120,7 @@ def _decades(axes: Axes) -> float:
 def _key(axes: Axes, table: Table) -> None:
     axes.set_axis_off()
     keys = [
-        Line2D([], [], color=SCALING[i], marker=MARKS[i], mfc="none", ls="", label=_name(slope.shown_method))
+        Line2D([], [], color=SCALING[i], marker=MARKS[i], mfc="none", ls="", label=_name(slope.method_run))
         for i, slope in enumerate(table.slopes)
     ]
     keys.append(Line2D([], [], color="0.3", ls="-", label="loss = a + b ln FLOPs"))

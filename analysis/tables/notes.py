@@ -76,7 +76,7 @@ def _settings(outer: OuterConfig) -> str:
 
 def legend(table: Table) -> Iterator[str]:
     """What the columns and words mean."""
-    for method in dict.fromkeys(row.shown_method for row in table.rows):
+    for method in dict.fromkeys(row.method_run for row in table.rows):
         if short(method) != method:
             yield f"{short(method)}: {method}."
     yield "Eval Loss: nats a token on held-out text. ±: standard deviation over the n seeds."

@@ -49,8 +49,8 @@ class Row:
         return LABELS.join(others) if self.sized else first
 
     @property
-    def shown_method(self) -> str:
-        """The same in words that say what was run."""
+    def method_run(self) -> str:
+        """What is compared at a point, in words that say what was run."""
         return LABELS.join(self.labels[1:]) if self.sized else self.labels[0]
 
     @property
@@ -123,7 +123,7 @@ class Row:
     @property
     def short(self) -> str:
         """The method in few words."""
-        return short(self.shown_method)
+        return short(self.method_run)
 
     @property
     def tokens(self) -> int | None:

@@ -29,7 +29,7 @@ class Slope:
     """Loss on ln(FLOPs) of one method, and the power law beside it; None with fewer than two sizes."""
 
     method: str  # in the paper's words
-    shown_method: str
+    method_run: str
     ours: Line | None
     ours_power: Line | None
     paper: Line | None  # from the printed cells
@@ -170,7 +170,7 @@ def _slopes(rows: Sequence[Row], cells: Sequence[Published], statements: Sequenc
         slopes.append(
             Slope(
                 method,
-                next(row.shown_method for row in rows if row.method == method),
+                next(row.method_run for row in rows if row.method == method),
                 semi_log(points) if len(points) > 1 else None,
                 power_law(points) if len(points) > 1 else None,
                 semi_log(published) if len(published) > 1 else None,

@@ -198,7 +198,7 @@ def _slopes(table: Table) -> Grid:
     )
     rows = tuple(
         (
-            short(slope.shown_method),
+            short(slope.method_run),
             _slope(slope.ours),
             _slope(slope.ours_power),
             _slope(slope.paper),
