@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from repro.spec.config import ModelConfig, RunConfig, SyncConfig
 from repro.spec.experiment import PlannedRun
 from repro.spec.formats import FORMATS
+from repro.spec.optim_state import OUTER
 
 PAPER_LONGEST_EVERY = 100  # H of the sparser main runs, for counting rounds
 
@@ -199,7 +200,7 @@ def _data_parallel() -> Iterator[Assumption]:
 
 
 def _outer(sync: SyncConfig) -> Iterator[Assumption]:
-    if sync.outer.optimizer == "nesterov":
+    if "momentum" in OUTER[sync.outer.optimizer].reads:
         yield Assumption("outer momentum", f"{sync.outer.momentum:g}", "the paper gives none; that of DiLoCo")
     yield Assumption(
         "outer gradient Δ",

@@ -8,12 +8,12 @@ anything that is trained: what lies above is a slip of the hand. The symbols in 
 it holds its neutral value.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Annotated, Any
 
 from repro.errors import UserError
 from repro.spec.formats import DROPS, FORMATS
-from repro.spec.optim_state import OUTER_BUFFERS
+from repro.spec.optim_state import OUTER
 from repro.values import CORPORA, check_fields, number, one_of, several, text, whole
 
 SCALES = ("paper", "mini", "smoke")
@@ -102,16 +102,18 @@ class InnerConfig:
 class OuterConfig:
     """OuterOpt: SGD, with Nesterov momentum in the paper (§3.2: learning rate 0.4)."""
 
-    optimizer: Annotated[str, one_of(*OUTER_BUFFERS)]
+    optimizer: Annotated[str, one_of(*OUTER)]
     learning_rate: Weight
     momentum: Decay
 
     def __post_init__(self) -> None:
         check_fields(self)
-        _require(
-            self.optimizer == "nesterov" or self.momentum == 0,
-            f"optimizer='sgd' with momentum={self.momentum}: it has none, set 0 or choose nesterov.",
-        )
+        for spare in fields(self)[2:]:
+            value, unset = getattr(self, spare.name), 0.0 if spare.default is MISSING else spare.default
+            _require(
+                spare.name in OUTER[self.optimizer].reads or value == unset,
+                f"optimizer={self.optimizer!r} with {spare.name}={value}: it has none, set {unset:g}.",
+            )
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,36 @@
-"""Which optimisers there are, and what each keeps of a parameter between updates. No JAX: the accounts read it.
+"""Which optimisers there are, what each keeps of a parameter between updates, and which numbers it reads. No JAX: the
+configs and the accounts read it.
 
-A test holds these numbers to what `init` of the optimisers in `repro.diloco.optim` gives, so that a
-new one can't be counted wrong.
+A test holds these sizes to what `init` of the optimisers in `repro.diloco.optim` gives, so that a new one can't be
+counted wrong.
 """
 
-# float32 buffers of a parameter's shape; single numbers, such as a count of updates, aren't counted
-INNER_BUFFERS = 2  # AdamW: both moments
-OUTER_BUFFERS = {
-    "nesterov": 1,
-    "sgd": 0,
-}
+from dataclasses import dataclass
+
 VALUE_BYTES = 4  # parameters and what both optimisers keep are float32
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """`buffers` float32 arrays of a parameter's shape (single numbers, such as a count of updates, aren't counted), and
+    the fields of its config that it `reads` beside the rate."""
+
+    buffers: int
+    reads: tuple[str, ...] = ()
+
+
+INNER = Optimizer(2)  # AdamW: both moments
+OUTER = {
+    "nesterov": Optimizer(1, ("momentum",)),
+    "sgd": Optimizer(0),
+}
 
 
 def inner_bytes() -> int:
     """Bytes of a parameter and of what InnerOpt keeps of it."""
-    return VALUE_BYTES * (1 + INNER_BUFFERS)
+    return VALUE_BYTES * (1 + INNER.buffers)
 
 
 def outer_bytes(optimizer: str) -> int:
     """Bytes of an outer parameter and of what OuterOpt keeps of it."""
-    return VALUE_BYTES * (1 + OUTER_BUFFERS[optimizer])
+    return VALUE_BYTES * (1 + OUTER[optimizer].buffers)

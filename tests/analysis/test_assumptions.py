@@ -50,7 +50,7 @@ def test_the_batch_of_c4():
         ({"sync__fragments__embedding": "merged"}, "embedding"),
         ({"sync__fragments__layers": 2}, "fragment size"),
         ({"validation__sequences": 64}, "validation set"),
-        ({"steps": 100, "inner__weight_decay": 0.01}, "token budget"),
+        ({"inner__warmup_steps": 10, "steps": 100, "inner__weight_decay": 0.01}, "token budget"),
     ],
 )
 def test_a_changed_choice_is_told(change: dict, key: str):

@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import pytest
 import tiny
 
+from repro.diloco import optim
 from repro.diloco.buffers import outer_struct, replica_structs
-from repro.diloco.optim import OUTER, inner_direction, outer_init
+from repro.diloco.optim import inner_direction, outer_init
 from repro.network.account import model_memory
 from repro.spec.config import OuterConfig
 from repro.spec.fragments import cut
-from repro.spec.optim_state import INNER_BUFFERS, OUTER_BUFFERS, VALUE_BYTES
+from repro.spec.optim_state import INNER, OUTER, VALUE_BYTES
 from repro.spec.shapes import fragment_shapes, parameter_count, parameter_shapes
 from repro.training.state import Layout
 
@@ -39,17 +40,17 @@ def buffers(kept: Any, params: Any) -> float:
 
 
 def test_each_choice_of_a_config_is_an_optimiser() -> None:
-    assert OUTER.keys() == OUTER_BUFFERS.keys() == EACH.keys()
+    assert optim.OUTER.keys() == OUTER.keys() == EACH.keys()
 
 
 def test_the_accounts_count_what_the_inner_optimiser_keeps() -> None:
-    assert buffers(jax.eval_shape(inner_direction(tiny.INNER).init, PARAMS), PARAMS) == INNER_BUFFERS
+    assert buffers(jax.eval_shape(inner_direction(tiny.INNER).init, PARAMS), PARAMS) == INNER.buffers
 
 
 @pytest.mark.parametrize("outer", EACH.values(), ids=EACH.keys())
 def test_the_accounts_count_what_an_outer_optimiser_keeps(outer: OuterConfig) -> None:
     kept = jax.eval_shape(lambda params: outer_init(outer, params), PARAMS)
-    assert buffers(kept, PARAMS) == OUTER_BUFFERS[outer.optimizer]
+    assert buffers(kept, PARAMS) == OUTER[outer.optimizer].buffers
 
 
 @pytest.mark.parametrize("outer", EACH.values(), ids=EACH.keys())
@@ -64,7 +65,7 @@ def test_the_memory_of_the_accounts_is_that_of_the_trainers_buffers(outer: Outer
     assert held.added_in_hbm == max(map(_bytes, whole))
     sizes = [sum(map(prod, fragment_shapes(tiny.MODEL, *f.kind).values())) for f in cut(tiny.STRIDED, 3)]
     assert sum(sizes) == parameter_count(tiny.MODEL)
-    assert max(map(_bytes, whole)) == 4 * (1 + OUTER_BUFFERS[outer.optimizer]) * max(sizes)
+    assert max(map(_bytes, whole)) == 4 * (1 + OUTER[outer.optimizer].buffers) * max(sizes)
 
 
 def _bytes(tree: Any) -> int:

@@ -52,12 +52,20 @@ class Outer(TypedDict):
 
 
 @dataclass(frozen=True)
+class Kept:
+    """What OuterOpt keeps of a fragment: its buffers, and how many updates it made."""
+
+    buffers: tuple[Tree, ...]
+    updates: int = 0
+
+
+@dataclass(frozen=True)
 class Record:
     """A run, with every state kept: index [0] is the start, index [t] the state at the end of step t."""
 
     replicas: list[list[Tree]]  # [t][m], whole trees
     outer: list[list[Tree]]  # [t][p], fragment trees
-    momentum: list[list[Tree]]  # [t][p], fragment trees
+    kept: list[list[Kept]]  # [t][p]
     deltas: dict[tuple[int, int], list[Tree]]  # (t, p) -> the run's own Δ of each replica, before transmit
 
 
@@ -94,8 +102,8 @@ def run_oracle(
     theta = [params0] * replicas
     adam = [AdamW(params0, inner, decayed) for _ in range(replicas)]
     outer_theta = [take(params0, fragment) for fragment in fragments]
-    outer_momentum = [_zeros(tree) for tree in outer_theta]
-    record = Record([list(theta)], [list(outer_theta)], [list(outer_momentum)], {})
+    kept = [outer_start(tree) for tree in outer_theta]
+    record = Record([list(theta)], [list(outer_theta)], [list(kept)], {})
     in_flight: dict[tuple[int, int], Tree] = {}
 
     for t in range(1, steps + 1):
@@ -114,9 +122,7 @@ def run_oracle(
         for p in range(len(fragments)):  # lines 18-20
             sent_at = t - min(delays)
             if is_due(sent_at, every, offsets[p]):
-                outer_theta[p], outer_momentum[p] = outer_update(
-                    outer_theta[p], outer_momentum[p], in_flight.pop((sent_at, p)), outer
-                )
+                outer_theta[p], kept[p] = outer_update(outer_theta[p], kept[p], in_flight.pop((sent_at, p)), outer)
 
         for m in range(replicas):  # line 21
             for p, fragment in enumerate(fragments):
@@ -127,7 +133,7 @@ def run_oracle(
 
         record.replicas.append(list(theta))
         record.outer.append(list(outer_theta))
-        record.momentum.append(list(outer_momentum))
+        record.kept.append(list(kept))
     return record
 
 
@@ -146,17 +152,17 @@ def run_diloco(
     params0 = _as_float64(params0)
     theta = [params0] * replicas
     adam = [AdamW(params0, inner, decayed) for _ in range(replicas)]
-    last_synced, momentum = params0, _zeros(params0)
-    record = Record([list(theta)], [[last_synced]], [[momentum]], {})
+    last_synced, kept = params0, outer_start(params0)
+    record = Record([list(theta)], [[last_synced]], [[kept]], {})
     for t in range(1, steps + 1):
         theta = [adam[m].update(theta[m], gradients(theta[m], t, m), t) for m in range(replicas)]
         if t % every == 0:
             record.deltas[t, 0] = [tree_map(np.subtract, last_synced, theta[m]) for m in range(replicas)]
-            last_synced, momentum = outer_update(last_synced, momentum, mean(record.deltas[t, 0]), outer)
+            last_synced, kept = outer_update(last_synced, kept, mean(record.deltas[t, 0]), outer)
             theta = [last_synced] * replicas
         record.replicas.append(list(theta))
         record.outer.append([last_synced])
-        record.momentum.append([momentum])
+        record.kept.append([kept])
     return record
 
 
@@ -201,12 +207,18 @@ class AdamW:
         return result
 
 
-def outer_update(theta: Tree, momentum: Tree, delta: Tree, outer: Outer) -> tuple[Tree, Tree]:
-    """OuterOpt on one fragment; returns the new outer parameters and momentum.
+def outer_start(theta: Tree) -> Kept:
+    """What OuterOpt keeps of a fragment at first."""
+    return Kept((_zeros(theta),))
+
+
+def outer_update(theta: Tree, kept: Kept, delta: Tree, outer: Outer) -> tuple[Tree, Kept]:
+    """OuterOpt on one fragment; returns the new outer parameters and what it keeps of them.
 
     m ← Δ + βm, then θ ← θ − lr·(Δ + βm) for Nesterov and θ ← θ − lr·m for heavy ball.
     """
     beta, lr = outer["momentum"], outer["lr"]
+    (momentum,) = kept.buffers
     momentum = tree_map(lambda m, d: d + beta * m, momentum, delta)
     if outer["kind"] == "nesterov":
         step = tree_map(lambda m, d: d + beta * m, momentum, delta)
@@ -214,7 +226,7 @@ def outer_update(theta: Tree, momentum: Tree, delta: Tree, outer: Outer) -> tupl
         step = momentum
     else:
         raise ValueError(f"unknown outer optimiser {outer['kind']!r}")
-    return tree_map(lambda x, s: x - lr * s, theta, step), momentum
+    return tree_map(lambda x, s: x - lr * s, theta, step), Kept((momentum,), kept.updates + 1)
 
 
 def take(params: Tree, fragment: Fragment) -> Tree:

@@ -245,10 +245,10 @@ def assert_close(ours: Flat, theirs: Flat, atol: float) -> None:
 
 def assert_follows(trace: Trace, record: oracle.Record, atol: float) -> None:
     """Parameters of all replicas, outer parameters and what OuterOpt keeps agree at every step."""
-    for ours, theirs in zip(trace.state, record.momentum, strict=True):
-        for buffers, momentum in zip(ours, theirs, strict=True):
-            for buffer in buffers:  # none for plain SGD
-                assert_close(buffer, flatten(momentum), atol)
+    for ours, theirs in zip(trace.state, record.kept, strict=True):
+        for buffers, kept in zip(ours, theirs, strict=True):
+            for a, b in zip(buffers, kept.buffers, strict=bool(buffers)):  # plain SGD has none
+                assert_close(a, flatten(b), atol)
     for ours, theirs in ((trace.params, record.replicas), (trace.outer, record.outer)):
         for a_t, b_t in zip(ours, theirs, strict=True):
             for a, b in zip(a_t, b_t, strict=True):
