@@ -202,6 +202,9 @@ def _data_parallel() -> Iterator[Assumption]:
 def _outer(sync: SyncConfig) -> Iterator[Assumption]:
     if "momentum" in OUTER[sync.outer.optimizer].reads:
         yield Assumption("outer momentum", f"{sync.outer.momentum:g}", "the paper gives none; that of DiLoCo")
+    if sync.outer.optimizer == "adam":
+        numbers = f"β {sync.outer.beta1:g} and {sync.outer.beta2:g}, ε {sync.outer.eps:g}"
+        yield Assumption("outer Adam", numbers, "the paper gives none; the library's 0.9, 0.999 and 1e-08 unless set")
     yield Assumption(
         "outer gradient Δ",
         "outer copy − worker's copy",

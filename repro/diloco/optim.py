@@ -64,6 +64,8 @@ def inner_update(
 OUTER: dict[str, Callable[[OuterConfig], optax.GradientTransformation]] = {
     "nesterov": lambda o: optax.sgd(o.learning_rate, o.momentum, nesterov=True),  # m ← Δ + β m;  θ̃ ← θ̃ − η (Δ + β m)
     "sgd": lambda o: optax.sgd(o.learning_rate),  # θ̃ ← θ̃ − η Δ
+    "heavy_ball": lambda o: optax.sgd(o.learning_rate, o.momentum),  # m ← Δ + β m;  θ̃ ← θ̃ − η m
+    "adam": lambda o: optax.adam(o.learning_rate, o.beta1, o.beta2, o.eps),
 }
 
 

@@ -100,11 +100,14 @@ class InnerConfig:
 
 @dataclass(frozen=True)
 class OuterConfig:
-    """OuterOpt: SGD, with Nesterov momentum in the paper (§3.2: learning rate 0.4)."""
+    """OuterOpt: SGD, with Nesterov momentum in the paper (§3.2: learning rate 0.4), or Adam."""
 
     optimizer: Annotated[str, one_of(*OUTER)]
     learning_rate: Weight
     momentum: Decay
+    beta1: Annotated[float, number(least=0, below=1)] = later(0.9)
+    beta2: Annotated[float, number(least=0, below=1)] = later(0.999)
+    eps: Annotated[float, number(above=0, most=1)] = later(1e-8)
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -23,6 +23,8 @@ INNER = Optimizer(2)  # AdamW: both moments
 OUTER = {
     "nesterov": Optimizer(1, ("momentum",)),
     "sgd": Optimizer(0),
+    "heavy_ball": Optimizer(1, ("momentum",)),
+    "adam": Optimizer(2, ("beta1", "beta2", "eps")),
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 from fabricated import planned
 
 from analysis.paper.assumptions import assumptions, footnotes
-from repro.spec.config import RunConfig
+from repro.spec.config import OuterConfig, RunConfig
 from repro.spec.experiment import vary
 
 
@@ -56,6 +56,12 @@ def test_the_batch_of_c4():
 def test_a_changed_choice_is_told(change: dict, key: str):
     before, after = by_key(streaming_run()), by_key(vary(streaming_run(), **change))
     assert before[key] != after[key]
+
+
+def test_an_outer_adam_is_a_choice():
+    outer = OuterConfig("adam", 0.1, 0.0, beta2=0.99)
+    found = by_key(vary(streaming_run(), sync__outer=outer))
+    assert found["outer Adam"] == "β 0.9 and 0.99, ε 1e-08" and "outer momentum" not in found
 
 
 def test_only_what_touches_the_run():

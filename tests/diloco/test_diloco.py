@@ -30,6 +30,8 @@ CASES: dict[str, dict[str, Any]] = {
     "two-in-flight": dict(sync=tiny.synced(every=4, delays=(3,), mix=0.5, fragments=tiny.MERGED)),
     "fewer-steps-than-fragments": dict(sync=tiny.synced(every=2, delays=(0,), mix=0.25)),
     "diloco": dict(sync=tiny.synced(every=3, delays=(0,), mix=0.0, fragments=tiny.WHOLE)),
+    "heavy-ball": dict(sync=tiny.synced(every=4, delays=(1,), mix=0.25, fragments=tiny.MERGED, outer=tiny.HEAVY_BALL)),
+    "outer-adam": dict(sync=tiny.synced(every=3, delays=(2,), mix=0.25, fragments=tiny.MERGED, outer=tiny.OUTER_ADAM)),
     "four-replicas": dict(sync=tiny.synced(every=3, fragments=tiny.WHOLE, outer=SGD), replicas=4),
     "three-replicas-on-one-device": dict(
         sync=tiny.synced(every=3, delays=(0, 1, 2), fragments=tiny.WHOLE), replicas=3, batch=6, resources=tiny.ONE

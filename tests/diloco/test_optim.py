@@ -21,7 +21,12 @@ from repro.spec.shapes import fragment_shapes, parameter_count, parameter_shapes
 from repro.training.state import Layout
 
 ROOT = Path(__file__).parents[2]
-EACH = {"nesterov": tiny.NESTEROV, "sgd": OuterConfig("sgd", learning_rate=0.7, momentum=0.0)}
+EACH = {
+    "nesterov": tiny.NESTEROV,
+    "sgd": OuterConfig("sgd", learning_rate=0.7, momentum=0.0),
+    "heavy_ball": tiny.HEAVY_BALL,
+    "adam": tiny.OUTER_ADAM,
+}
 PARAMS = jax.tree.map(
     lambda shape: jax.ShapeDtypeStruct(shape, jnp.float32),
     parameter_shapes(tiny.MODEL),

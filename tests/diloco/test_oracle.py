@@ -294,12 +294,14 @@ def test_inner_optimiser_against_optax():
         assert_same(ours, params, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["nesterov", "sgd"])
+@pytest.mark.parametrize("kind", ["nesterov", "sgd", "adam"])
 def test_outer_optimiser_against_optax(kind: str):
-    outer: oracle.Outer = {"kind": kind, "lr": 0.4, "momentum": 0.9}
+    outer: oracle.Outer = {"kind": kind, "lr": 0.4, "momentum": 0.9, "beta1": 0.8, "beta2": 0.95, "eps": 1e-3}
     theirs = optax.sgd(0.4, momentum=0.9, nesterov=kind == "nesterov")
+    if kind == "adam":
+        theirs = optax.adam(0.4, 0.8, 0.95, 1e-3)
     params = as_float32(small_params())
-    ours, kept = small_params(), oracle.outer_start(small_params())
+    ours, kept = small_params(), oracle.outer_start(small_params(), outer)
     state = theirs.init(params)
     for t in range(1, 6):
         delta = coupled(small_params(), t, 0)

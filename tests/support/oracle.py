@@ -13,7 +13,7 @@ Steps are the paper's: t = 1 is the first inner step and θ^(0) the initial para
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import numpy as np
 
@@ -44,11 +44,14 @@ class Inner(TypedDict):
 
 
 class Outer(TypedDict):
-    """`kind` is "nesterov" or "sgd" (heavy ball; plain with momentum 0)."""
+    """`kind` is "nesterov", "sgd" (heavy ball; plain with momentum 0) or "adam" (β and ε in place of momentum)."""
 
     kind: str
     lr: float
-    momentum: float
+    momentum: NotRequired[float]
+    beta1: NotRequired[float]
+    beta2: NotRequired[float]
+    eps: NotRequired[float]
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ def run_oracle(
     theta = [params0] * replicas
     adam = [AdamW(params0, inner, decayed) for _ in range(replicas)]
     outer_theta = [take(params0, fragment) for fragment in fragments]
-    kept = [outer_start(tree) for tree in outer_theta]
+    kept = [outer_start(tree, outer) for tree in outer_theta]
     record = Record([list(theta)], [list(outer_theta)], [list(kept)], {})
     in_flight: dict[tuple[int, int], Tree] = {}
 
@@ -152,7 +155,7 @@ def run_diloco(
     params0 = _as_float64(params0)
     theta = [params0] * replicas
     adam = [AdamW(params0, inner, decayed) for _ in range(replicas)]
-    last_synced, kept = params0, outer_start(params0)
+    last_synced, kept = params0, outer_start(params0, outer)
     record = Record([list(theta)], [[last_synced]], [[kept]], {})
     for t in range(1, steps + 1):
         theta = [adam[m].update(theta[m], gradients(theta[m], t, m), t) for m in range(replicas)]
@@ -207,9 +210,9 @@ class AdamW:
         return result
 
 
-def outer_start(theta: Tree) -> Kept:
-    """What OuterOpt keeps of a fragment at first."""
-    return Kept((_zeros(theta),))
+def outer_start(theta: Tree, outer: Outer) -> Kept:
+    """What OuterOpt keeps of a fragment at first: one moment, or Adam's two."""
+    return Kept((_zeros(theta),) * (2 if outer["kind"] == "adam" else 1))
 
 
 def outer_update(theta: Tree, kept: Kept, delta: Tree, outer: Outer) -> tuple[Tree, Kept]:
@@ -217,6 +220,8 @@ def outer_update(theta: Tree, kept: Kept, delta: Tree, outer: Outer) -> tuple[Tr
 
     m ← Δ + βm, then θ ← θ − lr·(Δ + βm) for Nesterov and θ ← θ − lr·m for heavy ball.
     """
+    if outer["kind"] == "adam":
+        return _adam(theta, kept, delta, outer)
     beta, lr = outer["momentum"], outer["lr"]
     (momentum,) = kept.buffers
     momentum = tree_map(lambda m, d: d + beta * m, momentum, delta)
@@ -227,6 +232,18 @@ def outer_update(theta: Tree, kept: Kept, delta: Tree, outer: Outer) -> tuple[Tr
     else:
         raise ValueError(f"unknown outer optimiser {outer['kind']!r}")
     return tree_map(lambda x, s: x - lr * s, theta, step), Kept((momentum,), kept.updates + 1)
+
+
+def _adam(theta: Tree, kept: Kept, delta: Tree, outer: Outer) -> tuple[Tree, Kept]:
+    """θ ← θ − lr·m̂ / (√v̂ + ε), with m̂ = m / (1 − β₁ᵏ) and v̂ = v / (1 − β₂ᵏ) at the fragment's own k-th update."""
+    b1, b2, k = outer["beta1"], outer["beta2"], kept.updates + 1
+    first = tree_map(lambda m, d: b1 * m + (1 - b1) * d, kept.buffers[0], delta)
+    second = tree_map(lambda v, d: b2 * v + (1 - b2) * d * d, kept.buffers[1], delta)
+
+    def step(x: np.ndarray, m: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return x - outer["lr"] * (m / (1 - b1**k)) / (np.sqrt(v / (1 - b2**k)) + outer["eps"])
+
+    return tree_map(step, theta, first, second), Kept((first, second), k)
 
 
 def take(params: Tree, fragment: Fragment) -> Tree:

@@ -173,8 +173,12 @@ def inner_of(config: RunConfig) -> oracle.Inner:
 
 
 def outer_of(outer: OuterConfig) -> oracle.Outer:
-    """The config's numbers under the oracle's names."""
-    return {"kind": outer.optimizer, "lr": outer.learning_rate, "momentum": outer.momentum}
+    """The config's numbers under the oracle's names: its sgd is a heavy ball."""
+    numbers: oracle.Outer = {"kind": outer.optimizer, "lr": outer.learning_rate}
+    if outer.optimizer == "adam":
+        return numbers | {"beta1": outer.beta1, "beta2": outer.beta2, "eps": outer.eps}
+    kind = "nesterov" if outer.optimizer == "nesterov" else "sgd"
+    return numbers | {"kind": kind, "momentum": outer.momentum}
 
 
 def gradients(config: RunConfig) -> oracle.Gradients:

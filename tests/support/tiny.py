@@ -27,6 +27,8 @@ INNER = InnerConfig(
     clip_norm=0.5,
 )
 NESTEROV = OuterConfig("nesterov", learning_rate=0.4, momentum=0.9)
+HEAVY_BALL = OuterConfig("heavy_ball", learning_rate=0.3, momentum=0.8)
+OUTER_ADAM = OuterConfig("adam", learning_rate=0.02, momentum=0.0, beta1=0.8, beta2=0.95, eps=1e-3)  # ε as above
 STRIDED = FragmentConfig("strided", layers=2, embedding="own")
 SEQUENTIAL = FragmentConfig("sequential", layers=2, embedding="own")
 MERGED = FragmentConfig("strided", layers=2, embedding="merged")

@@ -19,7 +19,7 @@ from repro.diloco.mesh import batch_sharding
 from repro.diloco.resources import Resources
 from repro.errors import Interrupted
 from repro.runs.folder import RunFolder
-from repro.spec.config import RunConfig, SyncConfig
+from repro.spec.config import OuterConfig, RunConfig, SyncConfig
 from repro.spec.identity import config_text
 from repro.training.checkpoint import Checkpoints
 from repro.training.metrics import read_metrics
@@ -29,7 +29,8 @@ from repro.training.step import Stepper
 pytestmark = pytest.mark.compiles
 
 STEPS, SAVED, KILLED = 16, 7, 9
-IN_PARTS = tiny.synced(every=6, delays=(2,), fragments=tiny.MERGED, codec="e3m0")
+# Every third step, so that the outer Adam has made updates before it is saved.
+IN_PARTS = tiny.synced(every=3, delays=(2,), fragments=tiny.MERGED, codec="e3m0", outer=tiny.OUTER_ADAM)
 METHODS: dict[str, SyncConfig | None] = {
     "data-parallel": None,
     "diloco": tiny.synced(every=3, delays=(0,), mix=0.0, fragments=tiny.WHOLE, codec="bfloat16"),
@@ -116,6 +117,25 @@ def go(layout: Layout, state: TrainState, last: int) -> None:
     stepper = Stepper(layout)
     while state.step < last:
         stepper(state, jax.device_put(rig.tokens(layout.config, state.step + 1), batch_sharding(layout.mesh)))
+
+
+@pytest.mark.parametrize("outer", [tiny.HEAVY_BALL, OuterConfig("sgd", 0.7, 0.0)], ids=lambda outer: outer.optimizer)
+def test_what_an_outer_optimiser_keeps_comes_back_bit_for_bit(outer: OuterConfig, tmp_path: Path) -> None:
+    sync = tiny.synced(every=3, delays=(0,), mix=0.0, fragments=tiny.WHOLE, outer=outer)
+    layout = Layout.of(tiny.run_config(sync), tiny.TWO)
+    state = rig.begin(layout)
+    go(layout, state, SAVED)  # two updates
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(state)
+    go(layout, state, KILLED)
+    checkpoints.close()
+    later = Checkpoints(tmp_path)
+    again = later.restore(layout, SAVED)
+    later.close()
+    go(layout, again, KILLED)
+    ours, theirs = (jax.tree.map(np.asarray, (s.params, s.inner, s.outer)) for s in (again, state))
+    jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+    assert all(np.any(leaf) for leaf in jax.tree.leaves(ours[2][0]["state"]))
 
 
 def test_a_run_goes_on_on_another_layout_with_codes_in_flight(tmp_path: Path) -> None:
