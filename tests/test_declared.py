@@ -89,6 +89,25 @@ def test_what_is_declared_is_imported() -> None:
     assert set(UNIMPORTED) <= declared("", *PROJECT["optional-dependencies"]) - everything
 
 
+def test_pandas_is_imported_only_where_something_is_drawn_or_written() -> None:
+    """Inside functions: plans, status, the simulator and tables of finished runs answer without it."""
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for top in SUITE for path in (ROOT / top).rglob("*.py")}
+    inside = {
+        id(node)
+        for tree in trees.values()
+        for part in ast.walk(tree)
+        if isinstance(part, ast.FunctionDef)
+        for node in ast.walk(part)
+    }
+    uses = [
+        (path, id(node) in inside)
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import) and any(alias.name.startswith("pandas") for alias in node.names)
+    ]
+    assert len({path for path, _ in uses}) >= 3 and all(lazily for _, lazily in uses)
+
+
 def test_the_extras_that_tests_need_are_theirs_too() -> None:
     assert declared("bucket", "tensorboard") <= declared("test")
 

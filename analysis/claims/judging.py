@@ -52,7 +52,8 @@ class Number:
     def text(self) -> str:
         """`τ = 10: 0.0012 ± 0.0004 (n=3)`."""
         error = "" if self.error is None else f" ± {self.error:.2g}"
-        return f"{self.name}: {self.value:.4g}{error}" + (f" (n={self.seeds})" if self.seeds else "")
+        # A difference that is nothing but rounding is 0, and not -0.
+        return f"{self.name}: {round(self.value, 12) + 0.0:.4g}{error}" + (f" (n={self.seeds})" if self.seeds else "")
 
 
 @dataclass(frozen=True)

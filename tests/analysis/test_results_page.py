@@ -8,8 +8,11 @@ import numpy as np
 from analysis.pages import results
 from analysis.pages.report import build
 from analysis.paper.published import load
+from analysis.paper.simulated import table4_cells
+from experiments.registry import load as load_spec
 from experiments.streaming.table5 import DILOCO_30, DP, STREAM_30, STREAM_100
 from repro.results.collected import records
+from repro.spec.experiment import expand, unique
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "results.md"
@@ -30,6 +33,7 @@ def test_every_collected_run_stands_in_the_page():
     counted = [
         re.findall(r"\| (\d+) \| ([\d, ]+) \| (\d+) \| \d+\.\d \|$", line)[0] for line in _rows(page, "What the")
     ]
+    assert not re.search(r"\de-1\d", page)  # what is nothing but rounding
     assert sum(int(runs) for runs, _, _ in counted) == len(stored)
     assert sum(int(scored) for _, _, scored in counted) == sum(len(record["evaluations"]) for record in stored)
     runs = [
@@ -64,6 +68,13 @@ def test_readme_shows_real_output(tmp_path: Path):
     assert len(shown) == 8
     text = build("table5", "mini", 1, tmp_path / "runs", tmp_path / "build", own=False)
     assert [line for line in shown if line not in text.splitlines()] == []
+
+
+def test_readme_counts_what_is_planned_and_simulated():
+    text, cells = " ".join(README.split()), table4_cells()
+    assert f"the paper's {len(unique(expand(load_spec('table5'), 'paper')))} runs" in text
+    same = sum(cell.text == cell.paper.text for cell in cells)
+    assert f"of the {len(cells)} simulated cells of Table 4 (`make table4`) {same} print as published" in text
 
 
 def test_readme_counts_the_runs_of_seed_0():
