@@ -17,7 +17,10 @@ from repro.spec.config import RunConfig
 
 ROOT = Path(__file__).parents[1]
 PAPER_TEXT = ROOT.parent / "shared" / "reference" / "paper.txt"
-PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+PAGES = {
+    str(path.relative_to(ROOT)): path
+    for path in (ROOT / "README.md", ROOT / "data" / "MINI.md", *sorted((ROOT / "docs").glob("*.md")))
+}
 TOPS = "repro|analysis|experiments|tests|data|docs|requirements"  # what git holds; build/ and cache/ are made
 SYMBOLS = {"τ": r"\tau", "α": r"\alpha", "Δ": r"\Delta", "1/M Σ": r"\frac{1}{M}\sum", "t_p": "t_{p}"}
 ELSEWHERE = {"source.skipped"}  # a place in a manifest of tokens
