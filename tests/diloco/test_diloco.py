@@ -201,19 +201,16 @@ def test_the_loss_is_the_mean_negative_log_likelihood_of_each_replica() -> None:
 @pytest.mark.parametrize("codec", ["float32", "e3m0"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_non_finite_outer_gradient_is_flagged_and_not_applied(codec: str, bad: float) -> None:
-    config = tiny.run_config(tiny.synced(every=4, delays=(1,), codec=codec), steps=5)
+    outer = tiny.NESTEROV if codec == "float32" else tiny.OUTER_ADAM
+    config = tiny.run_config(tiny.synced(every=4, delays=(1,), codec=codec, outer=outer), steps=5)
     layout = Layout.of(config, tiny.TWO)
     stepper, state = Stepper(layout), rig.begin(layout)
-    trace = rig.Trace([], [], [], [], [])
     for step in range(1, 5):
         stepper(state, jax.device_put(rig.tokens(config, step), batch_sharding(layout.mesh)))
     query = np.array(state.params["layers"]["query"])
     query[1, 2, 3, 4] = bad  # in layer 2, which fragment 0 holds
     state.params["layers"]["query"] = jax.device_put(query, state.params["layers"]["query"].sharding)
-    rig.record(trace, state)
+    before = jax.tree.map(np.array, state.outer)
     _, applied = stepper(state, jax.device_put(rig.tokens(config, 5), batch_sharding(layout.mesh)))
-    rig.record(trace, state)
     assert {p: bool(sync.finite) for p, sync in applied.items()} == {0: False}
-    for before, after in zip(trace.outer[0], trace.outer[1], strict=True):
-        assert_same(before, after)
-    jax.tree.map(np.testing.assert_array_equal, trace.state[0], trace.state[1])
+    jax.tree.map(np.testing.assert_array_equal, before, jax.tree.map(np.array, state.outer))

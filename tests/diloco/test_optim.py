@@ -97,11 +97,10 @@ def _assert_beside(kept: Any, places: dict[tuple[int, ...], Any]) -> None:
 
 
 def test_the_words_of_an_optimiser_stand_where_it_does() -> None:
-    """And where they are a user's: fields of the config, its scales, and the named choices."""
-    users = {"config", "scales", "assumptions"}
+    """And where they are a user's: the fields of the config."""
     naming = {
         path.stem
         for path in (ROOT / "repro").rglob("*.py")
         if re.search(r"momentum|\badam|\b[mn]u\b", path.read_text(encoding="utf-8"), re.IGNORECASE)
     }
-    assert naming <= users | {"optim", "optim_state"}
+    assert naming == {"optim", "optim_state", "config"}
