@@ -76,7 +76,7 @@ class TextRecipe:
     shard_bytes: int = 1 << 28  # text behind one shard, the unit of work when a run is cut
     tokenizer_bytes: int = 100_000_000  # training text that a tokenizer is made from …
     tokenizer_files: int = 64  # … taken in equal parts from the beginnings of this many files
-    format_revision: int = 1
+    format_revision: int = 2  # 1 left lines of more than 1 MiB out of the tokenizer
 
     def __post_init__(self) -> None:
         for name in ("limit_files", "limit_documents", "shard_bytes", "tokenizer_bytes", "tokenizer_files"):

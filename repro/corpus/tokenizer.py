@@ -2,7 +2,7 @@
 
 import hashlib
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import sentencepiece
@@ -13,6 +13,7 @@ from repro.errors import UserError
 from repro.files import read_bytes
 
 MODEL = "tokenizer.model"
+LONGEST_LINE = 1 << 20  # bytes; SentencePiece leaves out longer ones without a word
 PAD, EOS, BOS, UNK = 0, 1, 2, 3  # ids of the models trained here
 
 
@@ -24,7 +25,7 @@ def train_pieces(lines: Iterable[str], vocab: int, sample: str) -> bytes:
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
+            sentence_iterator=_cut(lines),
             model_writer=model,
             model_type="bpe",
             vocab_size=vocab,
@@ -32,7 +33,7 @@ def train_pieces(lines: Iterable[str], vocab: int, sample: str) -> bytes:
             character_coverage=0.9995,
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
-            max_sentence_length=1 << 20,
+            max_sentence_length=LONGEST_LINE,
             pad_id=PAD,
             eos_id=EOS,
             bos_id=BOS,
@@ -48,6 +49,21 @@ def train_pieces(lines: Iterable[str], vocab: int, sample: str) -> bytes:
             " or a model with --tokenizer FILE."
         ) from error
     return model.getvalue()
+
+
+def _cut(lines: Iterable[str]) -> Iterator[str]:
+    """The lines, longer ones in parts that SentencePiece takes: cut before a space, else between two letters."""
+    for line in lines:
+        content, start = line.encode(), 0
+        while len(content) - start > LONGEST_LINE:
+            end = content.rfind(b" ", start + 1, start + LONGEST_LINE)
+            if end < 0:
+                end = start + LONGEST_LINE
+                while content[end] & 0xC0 == 0x80:  # within a letter
+                    end -= 1
+            yield content[start:end].decode()
+            start = end
+        yield content[start:].decode() if start else line
 
 
 def read_model(path: Path) -> bytes:

@@ -3,19 +3,29 @@
 import ast
 import errno
 import fcntl
+import hashlib
 import io
 import os
+import re
 import shlex
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny
+from fake_hub import fake_hub
 
 from repro import disk
 from repro.commands.cli import main
+from repro.corpus import tokenizer
+from repro.corpus.recipes import TextRecipe
 from repro.corpus.shards import write_atomically
+from repro.corpus.tokenizer import train_pieces
+from repro.corpus.web.reading import Reader, SourceFile
+from repro.corpus.web.remote import Backoff
+from repro.corpus.web.slices import Job, records_of, tokenize_file
 from repro.errors import UserError
 from repro.files import create_bytes, place, read_bytes, write_bytes
 from repro.launch.settings import EXAMPLE
@@ -291,3 +301,68 @@ def test_a_home_folder_is_meant_by_its_sign(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("HOME", str(tmp_path))
     assert disk.local("~/x") == place("~/x") == tmp_path / "x"
     assert disk.local("./~") == Path("~")
+
+
+@pytest.mark.parametrize("line", [3 * (1 << 19) * "ä", 300_000 * "a word ", (1 << 20) * "b" + "c"], ids=len)
+def test_long_lines_reach_the_tokenizer_in_parts(line: str) -> None:
+    parts = list(tokenizer._cut(["short", line, ""]))
+    assert parts[0] == "short" and parts[-1] == "" and "".join(parts[1:-1]) == line and len(parts) > 3
+    assert all(0 < len(part.encode()) <= tokenizer.LONGEST_LINE for part in parts[1:-1])
+    assert " " not in line or all(part.startswith(" ") for part in parts[2:-1])
+
+
+def test_a_text_of_one_long_line_is_enough() -> None:
+    assert train_pieces([70_000 * "the words of one long line "], 290, "it")
+
+
+LOGIN = b"<!doctype html><title>Sign in</title>" + 100 * b"<p>"
+QUICK = Backoff(first=0.001, longest=0.002, attempts=3)
+LINES = b"".join(b'{"text": "line %06d"}\n' % i for i in range(4000))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"page": LOGIN}, "it answers with a web page, as for a login"),
+        ({"range": "bytes 0-95999/96000"}, "it answers 206 with bytes 0-95999/96000 where all from byte"),
+        ({"range": "bytes 48000-50000/96000"}, "it answers 206 with bytes 48000-50000/96000"),
+        ({"range": None}, "it answers 206 with no range"),
+        ({"size": 91_000}, "it answers with 96000 bytes where 91000 are listed"),
+        ({"length": False}, "it says no length"),
+        ({"etag": '"another"'}, "changed while it was read (ETag"),
+    ],
+    ids=["a login page", "another range", "a part", "no range", "another length", "no length", "another version"],
+)
+def test_a_server_is_not_believed(change: dict[str, Any], reason: str) -> None:
+    with fake_hub() as hub:
+        hub.files["/file.jsonl"] = LINES
+        hub.failures["/file.jsonl"] = ["cut"] if set(change) & {"range", "etag"} else []
+        hub.changes = change
+        source = SourceFile("train", "file.jsonl", hub.address + "/file.jsonl", "1", change.get("size"))
+        with Reader(source, QUICK, lambda _: None) as reader, pytest.raises(UserError, match=re.escape(reason)):
+            list(reader.documents())
+
+
+def test_a_source_that_changed_between_two_runs_is_read_anew(tmp_path: Path) -> None:
+    (tmp_path / tokenizer.MODEL).write_bytes(train_pieces([10 * "the words of the line 0123456789 "], 300, "it"))
+    recipe = TextRecipe("c4", "en", 40 * "0", None, "train", 300, shard_bytes=20_000)
+    model = tokenizer.describe((tmp_path / tokenizer.MODEL).read_bytes(), "it", None)
+
+    def stop(_: float) -> None:
+        if len(list(tmp_path.glob("*.record.json"))) == 2:
+            raise KeyboardInterrupt
+
+    with fake_hub() as hub:
+        hub.files["/file.jsonl"] = LINES
+        file = SourceFile("train", "file.jsonl", hub.address + "/file.jsonl", "1")
+        job = Job(tmp_path, 0, file, recipe, model, False, QUICK, None)
+        with pytest.raises(KeyboardInterrupt):
+            tokenize_file(job, stop, lambda _: None)
+        changed = LINES.replace(b"line 00", b"part 00")  # of the same length, under another ETag
+        hub.files["/file.jsonl"], hub.changes = changed, {"first_etag": '"another"'}
+        said: list[str] = []
+        tokenize_file(job, lambda _: None, said.append)
+    assert len(said) == 1 and "it changed since its first" in said[0]
+    assert records_of(job)[-1]["source"]["sha256"] == hashlib.sha256(changed).hexdigest()
+    shards = [shard["shard"] for record in records_of(job) for shard in record["shards"].values()]
+    assert sum(shard["documents"] for shard in shards) == 4000

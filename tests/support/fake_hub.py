@@ -25,6 +25,7 @@ class FakeHub:
         self.address = address
         self.files, self.failures, self.requests = {}, {}, []
         self.redirects, self.ranges, self.retry_after = {}, True, None
+        self.changes = {}  # what it answers instead: a "page", a "range", an "etag" of what follows, no "length"
 
     def put_repository(self, prefix, revision, files):
         """Files of a dataset at a revision, and what the hub's client asks before it fetches any."""
@@ -83,20 +84,26 @@ def answer(hub, request):
         request.send_header("Content-Length", "0")
         request.end_headers()
         return
-    content = hub.files[path]
+    content = hub.changes.get("page", hub.files[path])
     start = 0
     if hub.ranges and request.headers.get("Range"):
         start = int(request.headers["Range"].removeprefix("bytes=").removesuffix("-"))
         request.send_response(206)
-        request.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        given = hub.changes.get("range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        if given:
+            request.send_header("Content-Range", given)
     else:
         request.send_response(200)
     body = content[start:]
     if failure == "flip":
         middle = len(body) // 2
         body = body[:middle] + bytes([body[middle] ^ 255]) + body[middle + 1 :]
-    request.send_header("Content-Length", str(len(body)))
-    request.send_header("ETag", '"fixed"')
+    if hub.changes.get("length", True):
+        request.send_header("Content-Length", str(len(body)))
+    if "page" in hub.changes:
+        request.send_header("Content-Type", "text/html; charset=utf-8")
+    fixed = hub.changes.get("first_etag", '"fixed"')
+    request.send_header("ETag", hub.changes.get("etag", fixed) if start else fixed)
     request.send_header("X-Repo-Commit", getattr(hub, "revision", ""))
     request.end_headers()
     if get:

@@ -27,12 +27,16 @@ _ROWS = 1024  # of parquet at a time
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file of a corpus: `name` in the corpus's layout, `place` a path or an address, `version` for changes."""
+    """One file of a corpus: `name` in the corpus's layout, `place` a path or an address, `version` for changes.
+
+    `size` in bytes is what the hub lists; None where nothing does.
+    """
 
     split: str
     name: str
     place: str
     version: str
+    size: int | None = None
 
     @property
     def remote(self) -> bool:
@@ -98,6 +102,11 @@ class Reader:
     def size(self) -> int:
         """The file's bytes."""
         return self._raw.total() or self._raw.count
+
+    @property
+    def identity(self) -> list[Any] | None:
+        """Length and version that a server tells, by which a later reader knows the same file; None of a local one."""
+        return self._raw.identity()
 
     @property
     def digest(self) -> str | None:
@@ -203,6 +212,9 @@ class _Counted(io.RawIOBase):
             return self._raw.total
         return Path(self._place).stat().st_size
 
+    def identity(self) -> list[Any] | None:
+        return [self._raw.total, self._raw.etag] if isinstance(self._raw, RemoteFile) else None
+
     def drain(self) -> None:
         """Read what no one asked for, such as what follows the compressed stream, or a parquet file as it lies."""
         buffer = bytearray(_BUFFER)
@@ -216,7 +228,7 @@ class _Counted(io.RawIOBase):
 
 def _open(file: SourceFile, backoff: Backoff, say: Say, token: str | None) -> io.RawIOBase:
     if file.remote:
-        return RemoteFile(file.place, backoff, say, token)
+        return RemoteFile(file.place, backoff, say, token, file.size)
     try:
         return Path(file.place).open("rb", buffering=0)
     except OSError as error:

@@ -7,6 +7,7 @@ is used: the hub's own client does not try again after a 403 nor a file that end
 
 import http.client
 import io
+import re
 import time
 import urllib.error
 import urllib.request
@@ -62,13 +63,18 @@ def insist(action: Callable[[], Result], what: str, backoff: Backoff, say: Say) 
 
 
 class RemoteFile(io.RawIOBase):
-    """The bytes of one address from its beginning; `total` is its length once known."""
+    """The bytes of one address from its beginning; `total` is its length and `etag` its version, once known.
 
-    def __init__(self, url: str, backoff: Backoff, say: Say, token: str | None = None) -> None:
+    What answers with another length than `size`, where one is listed, is not the file.
+    """
+
+    def __init__(self, url: str, backoff: Backoff, say: Say, token: str | None = None, size: int | None = None) -> None:
         self._url, self._backoff, self._say, self._token = url, backoff, say, token
         self._response: http.client.HTTPResponse | None = None
         self._offset = 0
+        self._size = size
         self.total: int | None = None
+        self.etag: str | None = None
 
     def readable(self) -> bool:
         """Always."""
@@ -88,7 +94,8 @@ class RemoteFile(io.RawIOBase):
     def _attempt(self, buffer) -> int:
         try:
             if self._response is None:
-                self._response = self._connect()
+                self._connect()
+            assert self._response is not None
             count = self._response.readinto(buffer)
             if count == 0 and self.total is not None and self._offset < self.total:
                 raise TransferError(f"the transfer broke off after {self._offset} of {self.total} bytes")
@@ -104,22 +111,28 @@ class RemoteFile(io.RawIOBase):
         self._offset += count
         return count
 
-    def _connect(self) -> http.client.HTTPResponse:
+    def _connect(self) -> None:
         headers = {"Accept-Encoding": "identity"}
         if self._offset:
             headers["Range"] = f"bytes={self._offset}-"
         request = urllib.request.Request(self._url, headers=headers)
         if self._token:  # not passed on where the hub redirects to its storage
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
-        response = urllib.request.urlopen(request, timeout=_TIMEOUT)
+        response = self._response = urllib.request.urlopen(request, timeout=_TIMEOUT)
+        self._check(_length(response, self._offset), response.headers.get("ETag", "").removeprefix("W/") or None)
         skip = 0 if response.status == 206 else self._offset
-        total = _length(response, self._offset - skip)
-        if self.total is not None and total != self.total:
-            raise UserError(f"{self._url} changed while it was read ({self.total} bytes, now {total}): run again.")
-        self.total = total
         while skip:  # a server without ranges starts again from the beginning
             skip -= len(response.read(min(skip, 1 << 20))) or _broke_off(skip)
-        return response
+
+    def _check(self, total: int | None, etag: str | None) -> None:
+        """That an answer is of the file, and of the version that the first one was of."""
+        if self.total is not None and total != self.total:
+            raise UserError(f"{self._url} changed while it was read ({self.total} bytes, now {total}): run again.")
+        if self.etag is not None and etag is not None and etag != self.etag:
+            raise UserError(f"{self._url} changed while it was read (ETag {self.etag}, now {etag}): run again.")
+        if self._size is not None and total is not None and total != self._size:
+            raise TransferError(f"it answers with {total} bytes where {self._size} are listed")
+        self.total, self.etag = total if self._size is None else self._size, self.etag or etag
 
     def _disconnect(self) -> None:
         if self._response is not None:
@@ -128,8 +141,19 @@ class RemoteFile(io.RawIOBase):
 
 
 def _length(response: http.client.HTTPResponse, start: int) -> int | None:
+    """The length of the whole file, None for one sent in chunks; TransferError for what is no answer to the request."""
+    if response.headers.get_content_type() == "text/html":
+        raise TransferError("it answers with a web page, as for a login")
     length = response.headers.get("Content-Length")
-    return None if length is None else start + int(length)
+    if response.status == 200:
+        if length is None and not response.chunked:
+            raise TransferError("it says no length, so that a file cut short would not be seen")
+        return None if length is None else int(length)
+    given = response.headers.get("Content-Range", "no range")
+    found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", given)
+    if response.status != 206 or found is None or int(found[1]) != start or int(found[2]) + 1 != int(found[3]):
+        raise TransferError(f"it answers {response.status} with {given} where all from byte {start} on was asked for")
+    return int(found[3])
 
 
 def _broke_off(left: int) -> int:

@@ -25,6 +25,7 @@ from repro.corpus.tokenizer import MODEL, load_model
 from repro.corpus.tokens import Shard, Tokenizer
 from repro.corpus.web.reading import Broken, DamagedFile, DamagedTransfer, Reader, SourceFile, Text, complaint
 from repro.corpus.web.remote import Backoff, Say, insist
+from repro.words import counted
 
 BATCH_BYTES, BATCH_DOCUMENTS = 1 << 20, 4096  # of text, encoded at once
 _DAMAGED_TRIES = 3  # transfers of a remote file whose content turns out damaged
@@ -78,6 +79,7 @@ def _tokenize(job: Job, report: Report, say: Say) -> None:
     if records and records[-1]["last"]:
         return
     line, read = (records[-1]["line"], records[-1]["read"]) if records else (0, 0)
+    begun = records[-1].get("identity") if records else None
     with Reader(job.file, job.backoff, say, job.token) as reader:
         documents = reader.documents(skip=line)
         last, index = False, len(records)
@@ -85,7 +87,10 @@ def _tokenize(job: Job, report: Report, say: Say) -> None:
             while not last:
                 with _Slice(job, index, line, read) as piece:
                     last = _fill(piece, documents, lambda: report(reader.fraction))
-                    piece.finish(last, {"bytes": reader.size, "sha256": reader.digest} if last else None)
+                    if begun not in (None, reader.identity):
+                        raise DamagedTransfer(f"it changed since its first {counted(line, 'line')} were read")
+                    source = {"bytes": reader.size, "sha256": reader.digest} if last else None
+                    piece.finish(last, source, reader.identity)
                 line, read, index = piece.line, piece.read, index + 1
                 report(reader.fraction)
         except (DamagedFile, DamagedTransfer):
@@ -144,7 +149,7 @@ class _Slice:
             self._flush()
         return full
 
-    def finish(self, last: bool, source: dict[str, Any] | None) -> None:
+    def finish(self, last: bool, source: dict[str, Any] | None, identity: list[Any] | None) -> None:
         """Everything on disk under its name, and the record after it."""
         self._flush()
         shards = {split: self._outputs[split].finish() for split in sorted(self._outputs)}
@@ -154,6 +159,7 @@ class _Slice:
             "read": self.read,
             "last": last,
             "source": source,
+            "identity": identity,
             "skipped": self._skipped,
             "shards": shards,
         }

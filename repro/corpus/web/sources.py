@@ -171,17 +171,33 @@ def _asked(ask: Callable[[], list[SourceFile]], repository: str, name: str, revi
 
 def _c4_files(repository: str, name: str, revision: str) -> list[SourceFile]:
     import datasets
-    from huggingface_hub import hf_hub_url
+    from huggingface_hub import HfApi, hf_hub_url
+    from huggingface_hub.hf_api import RepoFile
 
     datasets.disable_progress_bars()
     found = datasets.load_dataset_builder(repository, name, revision=revision).config.data_files or {}
-    files = []
-    for split in ("train", "validation"):
-        for place in sorted(str(path) for path in found.get(split, ())):
-            path = place.partition("@")[2].partition("/")[2]  # hf://datasets/OWNER/NAME@REVISION/PATH
-            url = hf_hub_url(repository, path, repo_type="dataset", revision=revision)
-            files.append(SourceFile(split, PurePosixPath(path).name, url, revision))
-    return files
+    # hf://datasets/OWNER/NAME@REVISION/PATH
+    paths = {
+        split: sorted(str(place).partition("@")[2].partition("/")[2] for place in found.get(split, ()))
+        for split in ("train", "validation")
+    }
+    listed = [
+        entry
+        for folder in sorted({PurePosixPath(path).parent.as_posix() for each in paths.values() for path in each})
+        for entry in HfApi().list_repo_tree(repository, folder, revision=revision, repo_type="dataset")
+    ]
+    sizes = {entry.path: entry.size for entry in listed if isinstance(entry, RepoFile)}
+    return [
+        SourceFile(
+            split,
+            PurePosixPath(path).name,
+            hf_hub_url(repository, path, repo_type="dataset", revision=revision),
+            revision,
+            sizes.get(path),
+        )
+        for split, each in paths.items()
+        for path in each
+    ]
 
 
 def _dolma_files(repository: str, name: str, revision: str) -> list[SourceFile]:
