@@ -1,7 +1,9 @@
 """The one error a user is meant to see: a sentence, no traceback, exit code 2."""
 
 import difflib
+import sys
 from collections.abc import Sequence
+from functools import cache
 
 EXIT_BUG, EXIT_USER_ERROR, EXIT_INTERRUPTED = 1, 2, 42  # 42: everything saved; the same command goes on
 
@@ -12,6 +14,12 @@ class UserError(Exception):
 
 class UnusableFile(UserError):
     """A file that is not what its place says. Who asks for it alone is refused; who reads many passes over it."""
+
+
+@cache
+def pass_over(sentence: str) -> None:
+    """Name what is passed over, once in a process."""
+    print(f"repro: passed over: {sentence}", file=sys.stderr, flush=True)
 
 
 def check_known(unknown: str, name: str, known: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from experiments.registry import load, names, trained
 from repro.commands import options
 from repro.diloco.jax_settings import clean, pin
 from repro.disk import local
-from repro.errors import UserError
+from repro.errors import UnusableFile, UserError, pass_over
 from repro.evaluation.evaluator import Job, evaluate_all, pending
 from repro.evaluation.tasks import BATCH, PARAMETERS, SETS, TASKS, choose, result_path
 from repro.files import place, read_json
@@ -139,7 +139,11 @@ def _experiment_jobs(name: str, args: argparse.Namespace) -> Iterable[Job]:
     missing = 0
     for run in expand(load(name), args.scale, args.seeds):
         folder = RunFolder(args.root, run.run_id)
-        step = _step(folder, args.step)
+        try:
+            step = _step(folder, args.step)
+        except UnusableFile as error:
+            pass_over(str(error))
+            continue
         if step is None:
             missing += 1
         else:
@@ -152,7 +156,7 @@ def _step(folder: RunFolder, asked: int | None) -> int | None:
     """The step to evaluate; None for a run without an end."""
     if asked is not None:
         return asked
-    summary = folder.summary()
+    summary = folder.result()
     return None if summary is None else int(summary["steps"])
 
 

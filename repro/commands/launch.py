@@ -13,7 +13,7 @@ from typing import Any
 
 from repro.commands import options
 from repro.disk import local
-from repro.errors import UserError
+from repro.errors import UnusableFile, UserError
 from repro.files import place as place_of
 from repro.launch.settings import Settings, read_settings
 from repro.spec.experiment import PlannedRun
@@ -129,9 +129,14 @@ def _create(args: argparse.Namespace, xpk: str, todo: list[Any], settings: Setti
     root, stopped = place_of(settings.root), False
     for job, arguments in todo:
         folder = RunFolder(root, job.run.run_id)
-        folder.check(job.run.config)
-        failure = folder.failure()
-        if folder.summary() is not None:
+        try:
+            folder.check(job.run.config)
+            failure, summary = folder.failure(), folder.summary()
+        except UnusableFile as error:
+            stopped = True
+            print(f"{job.run.run_id}: {error}", flush=True)
+            continue
+        if summary is not None:
             print(f"{job.run.run_id}: finished", flush=True)
         elif failure and not args.retry_failed:
             stopped = True
@@ -142,5 +147,5 @@ def _create(args: argparse.Namespace, xpk: str, todo: list[Any], settings: Setti
             told = "launched" if engine.create(xpk, arguments) else "there already, left alone"
             print(f"{job.run.run_id}: {told} ({job.name})", flush=True)
     if stopped:
-        print("repro: some runs failed before and were not launched.", file=sys.stderr)
+        print("repro: some runs failed before, or their folders can't be used, and were not launched.", file=sys.stderr)
     return os.EX_OK if not stopped else 2

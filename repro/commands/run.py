@@ -41,7 +41,7 @@ def add_status(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train what is missing of an experiment; 1 when a program failed, 2 when a run can't be done, 42 when stopped."""
     from experiments.registry import trained
-    from repro.runs.sweep import Outcome, failed_before, pending
+    from repro.runs.sweep import Outcome, failed_before, pending, unusable
     from repro.spec.experiment import expand
 
     experiments = trained(args.experiment)
@@ -50,13 +50,16 @@ def run(args: argparse.Namespace) -> int:
     # One seed first: every item has its first results before any has its second.
     planned = [run for experiment in experiments for run in expand(experiment, args.scale, args.seeds)]
     planned.sort(key=lambda run: run.config.seed)
+    damaged = unusable(planned, args.root)
+    for reason in damaged.values():
+        print(f"repro: {reason}", file=sys.stderr)
     runs = pending(planned, args.root)
     before = Outcome() if args.retry_failed else failed_before(runs, args.root)
     failures = {**before.failed, **before.crashed}
     for run_id, reason in failures.items():
         print(f"repro: {run_id} failed before: {reason} (--retry-failed tries it again)", file=sys.stderr)
     left = tuple(run for run in runs if run.run_id not in failures)
-    return _run(args, left, bool(before.crashed), bool(failures))
+    return _run(args, left, bool(before.crashed), bool(failures or damaged))
 
 
 def _run(args: argparse.Namespace, runs: tuple[PlannedRun, ...], crashed: bool, failed: bool) -> int:

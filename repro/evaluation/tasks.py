@@ -18,9 +18,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from repro.errors import UserError
+from repro.errors import UnusableFile, UserError
 from repro.files import read_json
 from repro.runs.folder import RunFolder
+from repro.runs.stored import Scores, checked
 from repro.spec.config import RunConfig
 from repro.spec.identity import canonical
 
@@ -150,11 +151,11 @@ def result_path(folder: RunFolder, eval_id: str) -> Path:
 
 
 def read_result(folder: RunFolder, spec: EvalSpec, step: int) -> dict[str, Any] | None:
-    """The scores; None while there are none. UserError when the file is another evaluation's."""
+    """The scores; None while there are none. UnusableFile when the file is another evaluation's."""
     path = result_path(folder, spec.id(step))
-    result = read_json(path)
-    if result is not None and (result.get("run_id"), result.get("step")) != (folder.run_id, step):
-        raise UserError(f"{path} is of run {result.get('run_id')!r}, step {result.get('step')}: delete it.")
+    result = checked(path, read_json(path), Scores)
+    if result is not None and (result["run_id"], result["step"]) != (folder.run_id, step):
+        raise UnusableFile(f"{path} is of run {result.get('run_id')!r}, step {result.get('step')}: delete it.")
     return result
 
 

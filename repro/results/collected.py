@@ -14,8 +14,9 @@ from typing import Any
 from repro import disk
 from repro.errors import UserError
 from repro.evaluation.tasks import choose
-from repro.files import names, read_json, write_bytes
+from repro.files import read_json, write_bytes
 from repro.results.read import Result
+from repro.runs.status import folders
 from repro.spec.config import RunConfig
 from repro.spec.experiment import PlannedRun
 from repro.spec.identity import config_text, from_json, run_id
@@ -195,10 +196,10 @@ def filled(results: Iterable[Result], path: Path, eval_set: str | None = None) -
 
 def seeds_there(scale: str, root: Path, own: bool = False) -> int:
     """How many seeds the results of a scale have: one more than the greatest found, at least 1."""
-    configs: list[Any] = [read_json(root / name / "config.json") for name in names(root)]
+    configs: list[Any] = [config for _, config in folders(root)]
     if not own:
         configs += [record["config"] for record in records(scale)]
-    seeds = (config["seed"] for config in configs if isinstance(config, dict) and config.get("scale") == scale)
+    seeds = (config["seed"] for config in configs if config["scale"] == scale)
     return 1 + max(seeds, default=0)
 
 

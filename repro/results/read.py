@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from repro.errors import UnusableFile, pass_over
 from repro.evaluation.tasks import choose, read_result
 from repro.runs.folder import RunFolder
 from repro.runs.provenance import dirty
@@ -71,16 +72,26 @@ def collect(
 ) -> tuple[Result, ...]:
     """A result for each run, in order, from `root`/<run id>; `eval_set` names the evaluation (default: the scale's).
 
-    `syncs` reads the logs of outer gradients too. UserError when a folder holds another config than its name says, or
-    a summary of another run.
+    `syncs` reads the logs of outer gradients too. A folder that holds another config than its name says, or a file
+    that is damaged or another's, is named on standard error and counts as no run.
     """
     return tuple(_read(run, RunFolder(root, run.run_id), eval_set, syncs) for run in runs)
 
 
 def _read(run: PlannedRun, folder: RunFolder, eval_set: str | None, syncs: bool) -> Result:
+    try:
+        return _found(run, folder, eval_set, syncs)
+    except UnusableFile as error:
+        pass_over(str(error))
+        return Result(run)
+
+
+def _found(run: PlannedRun, folder: RunFolder, eval_set: str | None, syncs: bool) -> Result:
     if not folder.check(run.config):
         return Result(run)
-    summary = folder.summary()
+    summary = folder.result()
+    if summary is not None and run.parameters not in summary["validation_losses"]:
+        raise UnusableFile(f"{folder.path}/summary.json has no loss of the {run.parameters} parameters: move it away.")
     evaluation = None
     if summary is not None:
         spec = choose(run.config, eval_set, parameters=run.parameters)

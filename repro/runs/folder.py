@@ -28,8 +28,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repro.errors import UserError
+from repro.errors import UnusableFile, UserError
 from repro.files import _encoded, create_bytes, names, read_json, write_json
+from repro.runs import stored
+from repro.runs.stored import checked
 from repro.runs.takeover import attempt_path, drop_others, furthest
 from repro.spec.config import RunConfig
 from repro.spec.identity import config_text, run_id
@@ -76,33 +78,39 @@ class RunFolder:
         return self.home / "checkpoints"
 
     def check(self, config: RunConfig) -> bool:
-        """Whether the folder holds this config; False when it holds none, UserError when it holds another."""
-        stored = read_json(self.path / "config.json")
-        if stored is not None and stored != json.loads(config_text(config)):
-            raise UserError(f"{self.path} holds another config than {self.run_id}: move that folder away.")
-        return stored is not None
+        """Whether the folder holds this config; False when it holds none, UnusableFile when it holds another."""
+        found = read_json(self.path / "config.json")
+        if found is not None and found != json.loads(config_text(config)):
+            raise UnusableFile(f"{self.path} holds another config than {self.run_id}: move that folder away.")
+        return found is not None
 
     def summary(self) -> dict[str, Any] | None:
-        """The run's result; None while it isn't finished. UserError for what is no result of this run."""
+        """The run's result; None while it isn't finished. UnusableFile for what is no result of this run."""
         found = read_json(self.path / "summary.json")
         if found is None or (isinstance(found, dict) and found.get("run_id") == self.run_id):
             return found
         other = found.get("run_id") if isinstance(found, dict) else None
         told = f"that of {other}" if other else "no result of a run"
-        raise UserError(f"{self.path}/summary.json is {told}: delete that folder, run again.")
+        raise UnusableFile(f"{self.path}/summary.json is {told}: delete that folder, run again.")
+
+    def result(self) -> dict[str, Any] | None:
+        """The same for who reads its numbers, which are there."""
+        return checked(self.path / "summary.json", self.summary(), stored.Summary)
 
     def failure(self) -> dict[str, Any] | None:
         """Why the last attempt stopped for good, if it did."""
-        return read_json(self.path / "failure.json")
+        path = self.path / "failure.json"
+        return checked(path, read_json(path), stored.Failure)
 
     def provenance(self) -> dict[str, Any] | None:
         """Every attempt in order: commit, versions, machine, how it ended; None when there was none."""
-        stored = [read_json(self.path / "provenance.json")]
-        entries = [read_json(self.path / "provenance" / name) for name in names(self.path / "provenance")]
-        if stored == [None] and not entries:
+        path = self.path / "provenance.json"
+        earlier = checked(path, read_json(path), stored.Attempts)
+        paths = [self.path / "provenance" / name for name in names(self.path / "provenance")]
+        if earlier is None and not paths:
             return None
-        earlier = stored[0]["attempts"] if stored[0] else []
-        return {"attempts": [*earlier, *(entry for entry in entries if entry is not None)]}
+        entries = [checked(path, read_json(path), stored.Attempt) for path in paths]
+        return {"attempts": [*(earlier or {"attempts": []})["attempts"], *(entry for entry in entries if entry)]}
 
     def write_summary(self, summary: dict[str, Any]) -> bool:
         """Mark the run finished, the last thing a run does; False, with nothing changed, when another attempt did."""

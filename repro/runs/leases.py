@@ -26,7 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from repro.errors import UserError
+from repro.errors import UnusableFile, UserError
 from repro.files import create_bytes, is_bucket, modified, names, read_bytes, write_bytes
 from repro.runs.folder import RunBusy, RunFolder
 from repro.runs.liveness import LIMITS_S, Progress
@@ -226,18 +226,12 @@ def claimed(folder: RunFolder, lease_s: float = LEASE_S) -> Iterator[Claim]:
 
 def claim_record(folder: RunFolder, number: int) -> dict[str, Any]:
     """Who holds a claim; of one that a failing machine left unreadable, the lease alone."""
-    try:
-        return json.loads(read_bytes(_path(folder, number, "json")) or b"")
-    except ValueError:
-        return {"host": None, "pid": None, "process": None, "lease_s": LEASE_S}
+    return {"host": None, "pid": None, "process": None, "lease_s": LEASE_S} | _record(folder, number, "json")
 
 
 def beat_record(folder: RunFolder, number: int) -> dict[str, Any]:
     """What the last beat of a claim told; empty when it is being written."""
-    try:
-        return json.loads(read_bytes(_path(folder, number, "beat")) or b"")
-    except ValueError:
-        return {}
+    return _record(folder, number, "beat")
 
 
 def last_sign(folder: RunFolder, number: int) -> float:
@@ -250,8 +244,16 @@ def last_sign(folder: RunFolder, number: int) -> float:
 
 def end_record(folder: RunFolder, number: int) -> dict[str, Any] | None:
     """How a claim ended; None when it did not, or its holder had no time to say so."""
-    content = read_bytes(_path(folder, number, "end"))
-    return None if content is None else json.loads(content)
+    return _record(folder, number, "end") if _path(folder, number, "end").exists() else None
+
+
+def _record(folder: RunFolder, number: int, kind: str) -> dict[str, Any]:
+    """A file of a claim; empty for one that is being written, or that a failing machine left unreadable."""
+    try:
+        found = json.loads(read_bytes(_path(folder, number, kind)) or b"")
+    except (ValueError, UnusableFile):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def is_dead(holder: dict[str, Any]) -> bool:

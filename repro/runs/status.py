@@ -15,11 +15,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from repro.errors import UserError
+from repro.errors import UnusableFile, UserError, pass_over
 from repro.files import is_bucket, modified, names, read_json, write_bytes
+from repro.runs import stored
 from repro.runs.folder import RunFolder
 from repro.runs.leases import beat_record, claim_record, end_record, is_dead, last_sign, newest
+from repro.runs.stored import checked
 from repro.runs.takeover import completed, saved_steps
+from repro.spec.config import RunConfig
 from repro.spec.experiment import PlannedRun, unique
 from repro.spec.identity import canonical
 
@@ -50,30 +53,45 @@ def states(runs: Iterable[PlannedRun] | None, root: Path, at: float | None) -> l
 
     finished; running: a claim with a recent beat; stalled: its last beat says that it comes forward no more; unclear: a
     claim that has not ended, of which nobody can tell here how old its last beat is; stopped: begun, nobody at it;
-    failed; missing: not begun. Without `runs`, those of all folders in `root`. `at` is the time by `clock_of`.
+    failed, or what its folder holds can't be used; missing: not begun. Without `runs`, those of all folders in `root`.
+    `at` is the time by `clock_of`.
     """
     if runs is None:
-        return [_state(folder, stored, at) for folder, stored in folders(root)]
+        return [_state(folder, config, at) for folder, config in folders(root)]
     records = []
     for run in unique(runs):
         folder = RunFolder(root, run.run_id)
-        folder.check(run.config)
-        records.append(_state(folder, canonical(run.config), at))
+        records.append(_state(folder, canonical(run.config), at, run.config))
     return records
 
 
 def folders(root: Path) -> Iterator[tuple[RunFolder, dict[str, Any]]]:
-    """Every run in `root`, by name, and its config as it is stored."""
+    """Every run in `root`, by name, and its config as it is stored; what is no run's is named and passed over."""
     for name in names(root):
-        folder = RunFolder(root, name)
-        if (stored := read_json(folder.path / "config.json")) is not None:
-            yield folder, stored
+        path = root / name / "config.json"
+        try:
+            config = checked(path, read_json(path), stored.Config)
+        except UnusableFile as error:
+            pass_over(str(error))
+            continue
+        if config is not None:
+            yield RunFolder(root, name), config
 
 
-def _state(folder: RunFolder, config: dict[str, Any], at: float | None) -> Record:
+def _state(folder: RunFolder, config: dict[str, Any], at: float | None, expected: RunConfig | None = None) -> Record:
+    try:
+        if expected is not None:
+            folder.check(expected)
+        return _found(folder, config, at)
+    except UnusableFile as error:
+        unusable: Record = {"run": folder.run_id, "steps": config["steps"], "state": "failed", "step": 0}
+        return unusable | {"reason": str(error)}
+
+
+def _found(folder: RunFolder, config: dict[str, Any], at: float | None) -> Record:
     record: Record = {"run": folder.run_id, "steps": config["steps"], "state": "missing", "step": 0}
     found = set(names(folder.path))
-    if "summary.json" in found and (summary := folder.summary()) is not None:
+    if "summary.json" in found and (summary := folder.result()) is not None:
         told = {"step": summary["steps"], "loss": summary["validation_loss"], "tokens_per_s": summary["tokens_per_s"]}
         return record | {"state": "finished"} | told
     if not found:

@@ -23,7 +23,7 @@ from typing import Any
 
 from repro.cores import cores
 from repro.diloco.jax_settings import clean
-from repro.errors import EXIT_INTERRUPTED
+from repro.errors import EXIT_INTERRUPTED, UnusableFile
 from repro.files import is_bucket
 from repro.machines.hardware import Hardware, cpu, training_environment
 from repro.machines.seats import Part, check_workers, parts
@@ -81,14 +81,22 @@ class Outcome:
 
 
 def pending(runs: Iterable[PlannedRun], root: Path) -> tuple[PlannedRun, ...]:
-    """The runs without a summary, each once; UserError when a folder holds another config than its name says."""
-    todo = []
-    for run in unique(runs):
+    """The runs without a summary, each once, but for those that are `unusable`."""
+    left_out = unusable(runs := unique(runs), root)
+    return tuple(r for r in runs if r.run_id not in left_out and RunFolder(root, r.run_id).summary() is None)
+
+
+def unusable(runs: Iterable[PlannedRun], root: Path) -> dict[str, str]:
+    """Why the folders of some runs can't be used, by run: they hold another config, or what is damaged."""
+    reasons = {}
+    for run in runs:
         folder = RunFolder(root, run.run_id)
-        folder.check(run.config)
-        if folder.summary() is None:
-            todo.append(run)
-    return tuple(todo)
+        try:
+            if folder.check(run.config) and folder.summary() is None:
+                folder.failure()
+        except UnusableFile as error:
+            reasons[run.run_id] = str(error)
+    return reasons
 
 
 def failed_before(runs: Iterable[PlannedRun], root: Path) -> Outcome:

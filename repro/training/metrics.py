@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from repro.errors import UserError
+from repro.errors import UnusableFile
 from repro.files import names, read_bytes, write_bytes
 
 Row = dict[str, Any]
@@ -53,9 +53,13 @@ class MetricsLog:
 def read_metrics(folder: Path) -> pa.Table:
     """All rows in the order of their steps."""
     parts = [read_bytes(folder / name) for name in _parts(folder)]
-    tables = [pq.read_table(pa.BufferReader(part)) for part in parts if part is not None]
+    try:
+        tables = [pq.read_table(pa.BufferReader(part)) for part in parts if part is not None]
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise UnusableFile(f"{folder} holds damaged metrics ({reason}): move that run's folder away.") from error
     if not tables:
-        raise UserError(f"{folder} holds no metrics: the run has not reached its first checkpoint.")
+        raise UnusableFile(f"{folder} holds no metrics: the run has not reached its first checkpoint.")
     return pa.concat_tables(tables, promote_options="default")
 
 

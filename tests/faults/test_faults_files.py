@@ -5,6 +5,7 @@ import errno
 import fcntl
 import hashlib
 import io
+import json
 import os
 import re
 import shlex
@@ -13,10 +14,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import fabricated
 import pytest
 import tiny
 from fake_hub import fake_hub
 
+from experiments.registry import load
 from repro import disk
 from repro.commands.cli import main
 from repro.corpus import tokenizer
@@ -32,6 +35,7 @@ from repro.launch.settings import EXAMPLE
 from repro.runs.folder import RunFolder, open_folder
 from repro.runs.leases import take
 from repro.runs.takeover import begin
+from repro.spec.experiment import expand
 
 ROOT = Path(__file__).parents[2]
 SUMMARY = {"steps": 12, "tokens": 96, "validation_loss": 3.5, "validation_losses": {"outer": 3.5}, "tokens_per_s": 9.0}
@@ -366,3 +370,52 @@ def test_a_source_that_changed_between_two_runs_is_read_anew(tmp_path: Path) -> 
     assert records_of(job)[-1]["source"]["sha256"] == hashlib.sha256(changed).hexdigest()
     shards = [shard["shard"] for record in records_of(job) for shard in record["shards"].values()]
     assert sum(shard["documents"] for shard in shards) == 4000
+
+
+CONFIG_OF_ANOTHER = b'{"model_type": "llama", "hidden_size": 64}'
+FULL_SUMMARY = {"steps": 24, "validation_loss": 3.5, "validation_losses": {"outer": 3.5}, "tokens_per_s": 9.0}
+FOREIGN = {
+    "another tool's config": ("tool/config.json", CONFIG_OF_ANOTHER),
+    "a config that is a list": ("tool/config.json", b"[]"),
+    "half a config": ("tool/config.json", b'{"steps": '),
+    "another config": ("RUN/config.json", CONFIG_OF_ANOTHER),
+    "a summary with its id only": ("RUN/summary.json", b'{"run_id": "RUN"}'),
+    "a summary that is a list": ("RUN/summary.json", b"[]"),
+    "an empty summary": ("RUN/summary.json", b""),
+    "a loss that is no number": ("RUN/summary.json", b'{"run_id": "RUN", "steps": 24, "validation_loss": NaN}'),
+    "a loss that is a text": ("RUN/summary.json", json.dumps(FULL_SUMMARY | {"validation_loss": "3"}).encode()),
+    "a provenance that is a list": ("RUN/provenance.json", b"[]"),
+    "an attempt that is a list": ("RUN/provenance/000001.json", b"[]"),
+    "a failure without a reason": ("RUN/failure.json", b"{}"),
+}
+
+
+@pytest.mark.parametrize(("name", "content"), FOREIGN.values(), ids=FOREIGN)
+def test_a_foreign_file_is_named_and_passed_over(
+    name: str, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad, good = (run for run in expand(load("table5"), "smoke")[:2])
+    fabricated.finish(good, tmp_path)
+    fabricated.finish(bad, tmp_path)
+    if "failure" in name:
+        (tmp_path / bad.run_id / "summary.json").unlink()
+    write_bytes(tmp_path / name.replace("RUN", bad.run_id), content.replace(b"RUN", bad.run_id.encode()))
+    where = ["--root", str(tmp_path)]
+    assert main(["status", *where]) == 0
+    shown = capsys.readouterr()
+    assert (f"{good.run_id}" in shown.out and "1 finished" in shown.out) or "2 finished" in shown.out
+    assert main(["collect", "table5", "--scale", "smoke", *where, "--to", str(tmp_path / "to")]) == 0
+    collected = capsys.readouterr()
+    taken = 2 if name.startswith("tool") else 1
+    assert f"{taken} taken" in collected.out
+    named = [line for line in (shown.out + shown.err + collected.err).splitlines() if name.split("/")[-1] in line]
+    assert named or bad.run_id in collected.err
+
+
+def test_a_table_is_built_beside_a_damaged_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = expand(load("table3"), "mini")[0]
+    write_bytes(fabricated.finish(run, tmp_path, loss=3.5).path / "summary.json", b"[]")
+    words = ["build", "table3", "--scale", "mini", "--own", "--root", str(tmp_path), "--out", str(tmp_path / "out")]
+    assert main(words) == 0
+    printed, named = capsys.readouterr()
+    assert "not run" in printed and f"passed over: {tmp_path / run.run_id / 'summary.json'} is no result" in named

@@ -1,13 +1,11 @@
 """Reading run folders back: states, and folders that lie."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fabricated import finish, planned
 
-from repro.errors import UserError
 from repro.files import write_json
 from repro.results.read import collect
 from repro.runs.folder import open_folder
@@ -27,42 +25,40 @@ def test_every_state(tmp_path: Path):
     assert results[1].failure == {"reason": "the loss is nan"}
 
 
-def test_a_folder_of_another_config_is_refused(tmp_path: Path):
-    one, two, *_ = planned()
-    folder = finish(one, tmp_path)
-    config = json.loads((folder.path / "config.json").read_text(encoding="utf-8")) | {"seed": 7}
-    (folder.path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    with pytest.raises(UserError, match="another config"):
-        collect((one,), tmp_path)
-    with pytest.raises(UserError, match="another config"):
-        finish(two, tmp_path)
-        collect((replace(one, run_id=two.run_id),), tmp_path)
+@pytest.fixture
+def run(tmp_path: Path):
+    one, *_ = planned()
+    finish(one, tmp_path)
+    return one
 
 
-def test_a_summary_of_another_run_is_refused(tmp_path: Path):
-    one, two, *_ = planned()
-    folder = finish(one, tmp_path)
+def passed_over(run, root: Path, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The run counts as none, and the reason is told to all who read it."""
+    (result,) = collect((run,), root)
+    assert result.state == "not run" and reason in capsys.readouterr().err
+    (record,) = states((run,), root, 0.0)
+    assert record["state"] == "failed" and reason in record["reason"]
+
+
+def test_a_folder_of_another_config_is_passed_over(tmp_path: Path, run, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / run.run_id / "config.json"
+    write_json(path, json.loads(path.read_bytes()) | {"seed": 7})
+    passed_over(run, tmp_path, "holds another config", capsys)
+
+
+def test_a_summary_of_another_run_is_passed_over(tmp_path: Path, run, capsys: pytest.CaptureFixture[str]):
+    _, two, *_ = planned()
     other = finish(two, tmp_path)
-    (folder.path / "summary.json").write_text(
-        (other.path / "summary.json").read_text(encoding="utf-8"), encoding="utf-8"
-    )
-    with pytest.raises(UserError, match=two.run_id):
-        collect((one,), tmp_path)
+    (tmp_path / run.run_id / "summary.json").write_bytes((other.path / "summary.json").read_bytes())
+    passed_over(run, tmp_path, f"is that of {two.run_id}", capsys)
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "3"])
-def test_a_summary_of_no_run_is_one_sentence_for_all_who_read_it(tmp_path: Path, text: str):
-    run, *_ = planned()
-    folder = finish(run, tmp_path)
-    (folder.path / "summary.json").write_text(text, encoding="utf-8")
-    for read in (lambda: collect((run,), tmp_path), lambda: states((run,), tmp_path, 0.0)):
-        with pytest.raises(UserError, match="is no result of a run: delete that folder"):
-            read()
-
-
-def test_a_broken_summary_is_one_sentence(tmp_path: Path):
-    run, *_ = planned()
-    folder = finish(run, tmp_path)
-    (folder.path / "summary.json").write_text('{"run_id": ', encoding="utf-8")
-    with pytest.raises(UserError, match="is not JSON"):
-        collect((run,), tmp_path)
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [*((text, "is no result of a run: delete that folder") for text in ("{}", "[]", "3")), ('{"run_id": ', "not JSON")],
+)
+def test_a_summary_of_no_run_is_passed_over(
+    tmp_path: Path, run, text: str, reason: str, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / run.run_id / "summary.json").write_text(text, encoding="utf-8")
+    passed_over(run, tmp_path, reason, capsys)

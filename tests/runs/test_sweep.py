@@ -12,9 +12,8 @@ import pytest
 
 from experiments.registry import load
 from repro.corpus.prepare import prepare
-from repro.errors import UserError
 from repro.runs.folder import RunFolder, open_folder
-from repro.runs.sweep import pending
+from repro.runs.sweep import pending, unusable
 from repro.spec.experiment import expand
 
 ROOT = Path(__file__).parents[2]
@@ -131,11 +130,11 @@ def test_a_damaged_shard_is_one_sentence(tmp_path, damage):
     assert len(failures) == 2 and "damaged" in json.loads(failures[0].read_text(encoding="utf-8"))["reason"]
 
 
-def test_a_folder_of_another_config_is_refused_before_anything_runs(tmp_path):
+def test_a_folder_of_another_config_is_left_out_and_named(tmp_path):
     runs = expand(load("table5"), "smoke")
     open_folder(tmp_path, runs[0].config).path.rename(tmp_path / runs[1].run_id)
-    with pytest.raises(UserError, match="holds another config"):
-        pending(runs, tmp_path)
+    assert set(runs) - set(pending(runs, tmp_path)) == {runs[1]}
+    assert "holds another config" in unusable(runs, tmp_path)[runs[1].run_id]
 
 
 def test_too_many_workers(tmp_path, cache):

@@ -17,6 +17,7 @@ ATTEMPT = {
     "cores": 2,
     "processor": "a processor",
     "versions": {"jax": "0.10.2"},
+    "started": "2025-01-01T00:00:00Z",
     "outcome": "finished",
 }
 
@@ -38,7 +39,7 @@ def invented_loss(run: PlannedRun) -> float:
 def summary(loss: float) -> dict[str, Any]:
     """What a run's summary says of its loss; the three kinds of parameters are 0.1 apart."""
     losses = {"outer": loss, "average": loss + 0.1, "first": loss + 0.2}
-    return {"validation_loss": loss, "validation_losses": losses}
+    return {"validation_loss": loss, "validation_losses": losses, "tokens_per_s": 1e4}
 
 
 def finish(run: PlannedRun, root: Path, loss: float | None = None) -> RunFolder:
@@ -51,6 +52,7 @@ def finish(run: PlannedRun, root: Path, loss: float | None = None) -> RunFolder:
             "run_id": run.run_id,
             **summary(invented_loss(run) if loss is None else loss),
             "steps": run.config.steps,
+            "tokens": run.config.tokens,
             "in_domain": ["piqa"],
         }
     )
