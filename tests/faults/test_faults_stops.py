@@ -203,7 +203,7 @@ def test_a_stop_is_answered_while_the_main_thread_hears_nothing(
     what: str, out: str, err: str, number: signal.Signals
 ) -> None:
     child = subprocess.Popen(
-        [sys.executable, "-c", DEAF, what], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", DEAF, what], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
     )
     assert child.stdout is not None
     first = child.stdout.readline()
@@ -215,7 +215,7 @@ def test_a_stop_is_answered_while_the_main_thread_hears_nothing(
 
 def test_a_worker_whose_parent_dies_in_a_compilation_ends() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PARENT, ORPHAN], cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=30
+        [sys.executable, "-c", PARENT, ORPHAN], cwd=ROOT, stdout=subprocess.PIPE, encoding="utf-8", timeout=30
     )
     until(lambda: not _lives(int(done.stdout)))
 
