@@ -543,7 +543,7 @@ def test_what_is_no_model(tmp_path):
         (tmp_path / "bad.model").write_bytes(content)
         with pytest.raises(UserError, match=r"bad.model is not a SentencePiece model"):
             make(source, tmp_path / "bad.model", tmp_path)
-    with pytest.raises(UserError, match=r"--tokenizer .*missing.model can't be read"):
+    with pytest.raises(UserError, match=r"--tokenizer .*missing.model isn't there"):
         make(source, tmp_path / "missing.model", tmp_path)
 
 
