@@ -150,7 +150,10 @@ def may_map(shards: int) -> bool:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft + shards > hard:
         return False
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft + shards, hard))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft + shards, hard))
+    except (ValueError, OSError):  # macOS names no hard limit and has one
+        return False
     return True
 
 

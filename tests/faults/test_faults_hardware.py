@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
+import fabricated
 import light_sweep
 import pytest
 import tiny
@@ -21,6 +22,7 @@ from analysis.tables.notes import _attempt
 from experiments.registry import load
 from repro import cores
 from repro.commands.cli import main
+from repro.corpus import tokens
 from repro.corpus.prepare import prepare
 from repro.diloco.jax_settings import check_flags, xla_flags
 from repro.errors import UserError
@@ -323,6 +325,31 @@ def test_what_cannot_fit_is_refused_with_a_way_out(found: dict[str, Any], said: 
     with pytest.raises(UserError) as error:
         parts(unique(expand(load("table5"), "paper")), where, where.chips)
     assert said in str(error.value) and str(error.value).endswith("or choose a smaller scale (--scale mini).")
+
+
+def test_macos_refuses_more_descriptors_than_it_said(monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object) -> None:
+        raise ValueError("current limit exceeds maximum limit")
+
+    monkeypatch.setattr(tokens.resource, "getrlimit", lambda _: (256, 2**63 - 1))
+    monkeypatch.setattr(tokens.resource, "setrlimit", refuse)
+    assert not tokens.may_map(20_000)
+
+
+@pytest.mark.parametrize("command", ["run", "evaluate", "launch"])
+def test_a_command_whose_devices_are_not_there_is_one_sentence_and_writes_nothing(
+    command: str, machine: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    machine(code="assert False", JAX_PLATFORMS="cuda")
+    root = tmp_path / "runs"
+    for run in fabricated.planned("smoke"):
+        if command == "evaluate":
+            fabricated.finish(run, root)
+    before = sorted(root.rglob("*"))
+    assert main([command, "table5", "--scale", "smoke", "--root", str(root), "--cache", str(tmp_path / "cache")]) == 2
+    out, err = capsys.readouterr()
+    assert not out and err.count("\n") == 1 and "JAX_PLATFORMS=cuda: JAX has no such device here" in err
+    assert sorted(root.rglob("*")) == before and not (tmp_path / "cache").exists()
 
 
 @pytest.mark.parametrize("command", ["run", "launch"])
