@@ -123,7 +123,9 @@ def check_flags(flags: str) -> None:
     done = subprocess.run(READS_FLAGS, env=environment, capture_output=True, encoding="utf-8", errors="replace")
     said = re.search(r"^[EF]\d{4} .*?\] (.*)$", done.stderr, re.MULTILINE)
     if done.returncode and said:
-        raise UserError(f"XLA ends at XLA_FLAGS={flags!r} ({said[1][:200]}): mend it, or take it out.")
+        raise UserError(
+            f"XLA would end this process at a flag ({said[1][:200]}): mend it in XLA_FLAGS, or take it out."
+        )
 
 
 def _counts(variable: str) -> bool:
