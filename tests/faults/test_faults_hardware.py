@@ -535,12 +535,12 @@ def test_train_without_flags_takes_all_eight_devices(
 ):
     taken = []
     monkeypatch.setattr("repro.runs.attempt.attempt", lambda *args: taken.append(args[1]))
-    monkeypatch.setattr("repro.commands.train.Stop", object)
+    monkeypatch.setattr("repro.commands.train.Stop", lambda _: MagicMock())
     path = tmp_path / "config.json"
     path.write_text(config_text(DILOCO), encoding="utf-8")
     assert main(["train", str(path), "--root", str(tmp_path / "runs")]) == 0
     assert (taken[0].replica, taken[0].data, taken[0].fsdp) == (2, 1, 4)
-    assert "  on 8 x cpu (cpu), replica 2 x data 1 x fsdp 4  0/" in capsys.readouterr().err
+    assert "  starting on 8 x cpu (cpu), replica 2 x data 1 x fsdp 4  0/" in capsys.readouterr().err
 
 
 def test_the_estimate_is_made_of_times_on_cores_alone():
