@@ -100,6 +100,28 @@ def end_now(sentence: str) -> NoReturn:
     os._exit(EXIT_INTERRUPTED)
 
 
+def explain_abort(sentence: str) -> None:
+    """From now on the sentence is told when a library aborts this process, wherever its threads are.
+
+    Nothing of this process can say it then, but the system still writes the signal's number into a pipe, at the end of
+    which a small process waits. Takes the place of what else waits for signals in that way.
+    """
+    wakened, _ = _wakened()
+    signal.signal(signal.SIGABRT, lambda *_: None)
+    command = [sys.executable, "-S", "-E", "-c", _SAYS, str(int(signal.SIGABRT)), f"repro: {sentence}"]
+    there = [(os.POSIX_SPAWN_DUP2, wakened, 0)]
+    os.posix_spawn(sys.executable, command, os.environ, file_actions=there, setpgroup=0)
+    os.close(wakened)
+
+
+_SAYS = """
+import os, sys
+while number := os.read(0, 1):
+    if number[0] == int(sys.argv[1]):
+        print(sys.argv[2], file=sys.stderr, flush=True)
+"""
+
+
 def _raise(*_: Any) -> None:
     raise KeyboardInterrupt
 

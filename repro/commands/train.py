@@ -23,6 +23,7 @@ from repro.errors import EXIT_INTERRUPTED, Interrupted, UserError
 from repro.files import place, read_json
 from repro.machines.hardware import host_memory, require_devices, train_here
 from repro.machines.seats import all_devices, check_time
+from repro.runs import restarts
 from repro.runs.folder import RunFolder, open_folder
 from repro.runs.leases import LEASE_S, Claim, ClaimLost, Watch, take
 from repro.runs.progress import line
@@ -59,6 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--process", type=options.process, help="this one's number, from 0")
     text = "until when all must be there; else exit 42, to be started again (default 300)"
     group.add_argument("--meet-within", type=options.seconds, default=300.0, metavar="SECONDS", help=text)
+    text = "in a row without a new checkpoint, after which the run counts as failed (default: never)"
+    group.add_argument("--restarts", type=options.count, metavar="N", help=text)
     group.add_argument("--devices", type=options.devices, help="simulated CPU devices of this process")
 
 
@@ -80,7 +83,12 @@ def main(args: argparse.Namespace) -> int:
 
     _keep_programs(args.cache)
     cluster = Cluster(args.cluster, args.coordinator, args.processes, args.process, args.devices)
-    if join(cluster, args.meet_within):
+    open_run = RunFolder(args.root, run_id(config))
+    before = restarts.unmet(open_run) if args.restarts else 0
+    if args.restarts and before >= args.restarts:
+        raise _given_up(open_run, before)
+    noted = restarts.note_unmet(open_run, before) if args.restarts else (lambda: None)
+    if join(cluster, restarts.patience(args.meet_within, before), noted):
         stop.yield_signal(signal.SIGTERM)
     require_devices()
     resources = _resources(args, config)
@@ -92,6 +100,11 @@ def main(args: argparse.Namespace) -> int:
         raise UserError(f"{folder.run_id} is being trained by another process: wait for it, or stop it.")
     outcome = "failed"
     try:
+        starts = from_first(restarts.fruitless(folder, number)) if args.restarts else 0
+        if args.restarts and starts >= args.restarts:
+            raise _given_up(folder, starts)
+        if claim:
+            restarts.forget_unmet(folder)
         if not any_of(is_first() and folder.summary() is not None):
             _train(args, config, resources, folder, stop, claim)
         outcome = "finished"
@@ -112,6 +125,13 @@ def main(args: argparse.Namespace) -> int:
     if claim:
         _tell(args, f"{folder.run_id}  finished: {folder.path}", finished=folder.run_id)
     return 0
+
+
+def _given_up(folder: RunFolder, starts: int) -> UserError:
+    reason = restarts.sentence(folder, starts)
+    folder.write_failure(reason, crashed=False)
+    restarts.give_up(folder)
+    return UserError(reason)
 
 
 def _claim(folder: RunFolder, lease_s: float) -> Claim | None:

@@ -63,6 +63,7 @@ def train_command(job: Job, request: Request, settings: Settings) -> str:
     command = ["python", "-m", "repro", "train", job.run.run_id]
     command += ["--experiment", request.experiment, "--scale", request.scale, "--seeds", str(request.seeds)]
     command += ["--root", settings.root, "--cache", settings.cache, "--cluster"]
+    command += ["--meet-within", str(settings.meet_within_s), "--restarts", str(settings.restarts)]
     return "exec " + shlex.join([*command, *words(job.placement.resources)])
 
 

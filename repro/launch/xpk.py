@@ -1,13 +1,18 @@
 """xpk as a subprocess: it lives in its own environment, as it pins old packages. No JAX."""
 
 import os
+import shlex
+import shutil
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from repro.cores import cores
 from repro.errors import UserError
+from repro.launch import failure_policy
 
 LEFT_ALONE = "already exists, XPK will not create this workload"
 
@@ -34,12 +39,27 @@ def _render(xpk: str, arguments: Sequence[str], path: Path) -> None:
     done = _call([xpk, *arguments, *dry], {"TELEMETRY_ENABLED": "false"})
     if done.returncode or not part.is_file():
         raise UserError(f"xpk rendered no manifest for {path.stem} ({_reason(done)}).")
+    try:
+        part.write_text(failure_policy.uncounted(part.read_text(encoding="utf-8")), encoding="utf-8")
+    except ValueError as error:
+        part.unlink()
+        raise UserError(f"{error}.") from error
     part.replace(path)
 
 
 def create(xpk: str, arguments: Sequence[str]) -> bool:
-    """Create a workload; False, with nothing done, where one of its name is there. UserError with xpk's reason."""
-    done = _call([xpk, *arguments], {})
+    """Create a workload; False, with nothing done, where one of its name is there. UserError with xpk's reason.
+
+    xpk looks volumes up in the cluster and applies at once what it renders, so that its kubectl is one that edits.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {}
+        if (kubectl := shutil.which("kubectl")) is not None:
+            stand_in, words = Path(folder) / "kubectl", [sys.executable, failure_policy.__file__, kubectl]
+            stand_in.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
+            stand_in.chmod(0o755)
+            environment["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
+        done = _call([xpk, *arguments], environment)
     if done.returncode == 0:
         return True
     if LEFT_ALONE in done.stdout:

@@ -5,6 +5,7 @@ process holds; a step without an event moves nothing between them, so the host a
 when it logs. On one process nothing here communicates.
 """
 
+import contextlib
 import math
 import os
 import signal
@@ -21,11 +22,15 @@ from jax.sharding import NamedSharding
 
 from repro.cores import cores
 from repro.errors import EXIT_INTERRUPTED, UserError
-from repro.stopping import end_now
+from repro.stopping import end_now, explain_abort
 from repro.values import Address, check_fields, whole
 
 MEET_S = 300.0  # in which the processes of a run have to be there
 JAX_LATER_S = 60.0
+LOST = (
+    "JAX aborted this process (exit code 134), most likely because another process of the run was lost: the log of "
+    "that one says why. What was saved stays; started again, all go on from there, and compile again what they had not."
+)
 Index = tuple[slice, ...]
 
 
@@ -51,12 +56,12 @@ class Cluster:
             raise UserError(f"process={self.process} of {self.processes}: processes are numbered from 0.")
 
 
-def join(cluster: Cluster, within_s: float = MEET_S) -> bool:
+def join(cluster: Cluster, within_s: float = MEET_S, in_vain: Callable[[], None] = lambda: None) -> bool:
     """Meet the other processes, where there are any; call it before anything asks JAX for its devices.
 
     Whether JAX's preemption service has taken SIGTERM to itself (`stop_at`). The process ends with a sentence and 42
     when they don't meet in time: one was pre-empted or comes late, so trying again may do. UserError where JAX
-    finds no cluster.
+    finds no cluster. `in_vain` is called before that end. From here on a sentence stands beside an abort of JAX's.
     """
     if not within_s > 0:
         raise UserError(f"--meet-within {within_s:g}: give the others some seconds.")
@@ -70,7 +75,7 @@ def join(cluster: Cluster, within_s: float = MEET_S) -> bool:
         return False
     jax.config.update("jax_enable_preemption_service", True)  # `stop_at`
     # JAX aborts the process when it gives up, so it is given longer than this.
-    timer = threading.Timer(within_s, _not_met, [f"not all were there within {within_s:g} seconds"])
+    timer = threading.Timer(within_s, _not_met, [in_vain, f"not all were there within {within_s:g} seconds"])
     timer.daemon = True
     timer.start()
     patience = math.ceil(within_s + JAX_LATER_S)
@@ -79,16 +84,19 @@ def join(cluster: Cluster, within_s: float = MEET_S) -> bool:
             cluster.coordinator, cluster.processes, cluster.process, initialization_timeout=patience
         )
     except jax.errors.JaxRuntimeError as error:
-        _not_met(str(error).splitlines()[0])
+        _not_met(in_vain, str(error).splitlines()[0])
     except (RuntimeError, ValueError) as error:
         raise UserError(f"the processes of the run can't meet ({str(error).splitlines()[0]}).") from error
     finally:
         timer.cancel()
+    explain_abort(LOST)
     return True
 
 
-def _not_met(reason: str) -> NoReturn:
+def _not_met(in_vain: Callable[[], None], reason: str) -> NoReturn:
     """At once, and from any thread: the main one may be waiting inside JAX, and nothing is held yet."""
+    with contextlib.suppress(OSError, UserError):  # a start that can't be noted is one that isn't counted
+        in_vain()
     told = f"start all of them again, with one coordinator; a scheduler does so on this exit code, {EXIT_INTERRUPTED}."
     end_now(f"the processes of the run did not meet ({reason}): {told}")
 

@@ -15,14 +15,21 @@ from types import MappingProxyType
 
 import pytest
 import tiny
+import yaml
 
+from repro.commands.cli import main
 from repro.corpus.prepare import prepare
 from repro.corpus.tokens import TokenSet, open_tokens
 from repro.errors import EXIT_INTERRUPTED
+from repro.files import write_json
+from repro.launch import failure_policy
+from repro.launch.failure_policy import _UNCOUNTED, uncounted
+from repro.runs import restarts
 from repro.runs.folder import RunFolder, open_folder
 from repro.runs.leases import Claim, ClaimLost, Watch, newest, take
 from repro.runs.liveness import LIMITS_S, Progress, watch
 from repro.runs.status import clock_of, states, status_text
+from repro.runs.takeover import begin
 
 ROOT = Path(__file__).parents[2]
 RUN = tiny.run_config(tiny.synced())
@@ -241,3 +248,94 @@ def _lives(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+ABORTS = """
+import os, threading
+from repro.stopping import explain_abort
+explain_abort("another process of the run was lost")
+threading.Thread(target=os.abort).start()
+threading.Event().wait()
+"""
+
+
+def test_a_sentence_stands_beside_an_abort_of_a_library() -> None:
+    done = subprocess.run([sys.executable, "-c", ABORTS], cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=30)
+    assert done.returncode == -signal.SIGABRT
+    assert "repro: another process of the run was lost\n" in done.stderr
+
+
+MANIFESTS = sorted((ROOT / "tests" / "golden" / "launch").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
+def test_pre_emptions_use_up_no_restarts_and_127_ends_the_run(path: Path) -> None:
+    spec = yaml.safe_load(path.read_text(encoding="utf-8"))["spec"]
+    assert spec["failurePolicy"]["rules"] == [
+        {"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]},
+        {"action": "RestartJobSetAndIgnoreMaxRestarts", "onJobFailureReasons": ["BackoffLimitExceeded"]},
+    ]
+    (rule,) = spec["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
+    final = set(range(1, 256)) - set(rule["onExitCodes"]["values"])
+    assert rule["action"] == "FailJob" and {1, 2, 126, 127} <= final and not final & {42, 134, 137, 143}
+
+
+def test_a_manifest_of_another_xpk_is_refused() -> None:
+    for path in MANIFESTS:
+        with pytest.raises(ValueError, match="another failure policy than is known"):
+            uncounted(path.read_text(encoding="utf-8").replace("FailJobSet", "Fail"))
+
+
+def test_what_is_applied_is_edited_and_the_rest_is_kubectl(tmp_path: Path) -> None:
+    rendered, real = tmp_path / "rendered.yaml", tmp_path / "kubectl"
+    golden = MANIFESTS[0].read_text(encoding="utf-8")
+    before = golden.replace(f"{_UNCOUNTED.format('      ', '        ')}", "").replace("[42,128,", "[42,127,128,")
+    assert before != golden and uncounted(before) == golden
+    rendered.write_text(before, encoding="utf-8")
+    real.write_text('#!/bin/sh\necho "$@"\n', encoding="utf-8")
+    real.chmod(0o755)
+    for words in (["apply", "-f", str(rendered)], ["get", "workloads"]):
+        done = subprocess.run(
+            [sys.executable, failure_policy.__file__, str(real), *words], stdout=subprocess.PIPE, text=True, timeout=30
+        )
+        assert (done.returncode, done.stdout) == (0, " ".join(words) + "\n")
+    assert rendered.read_text(encoding="utf-8") == golden
+
+
+def _attempt(folder: RunFolder, number: int, reached: int | None = None) -> None:
+    home = begin(folder.path, number)
+    if reached is not None:
+        (home / "checkpoints" / str(reached)).mkdir(parents=True)
+
+
+def test_starts_without_a_new_checkpoint_are_counted_in_the_folder(folder: RunFolder) -> None:
+    counted = []
+    for number, reached in enumerate((None, None, 6, None, 9, None, None), start=1):
+        counted.append(restarts.fruitless(folder, number))
+        _attempt(folder, number, reached)
+    assert counted == [0, 1, 2, 0, 1, 0, 1] and restarts.fruitless(folder, 8) == 2
+    with held(folder):
+        restarts.give_up(folder)  # of claim 1, as this folder has no others: what came before it counts no more
+    write_json(folder.path / "given_up.json", {"claim": 8})
+    assert [restarts.fruitless(folder, number) for number in (9, 10)] == [0, 1]
+
+
+def test_starts_that_did_not_meet_are_counted_once_and_wait_longer(folder: RunFolder) -> None:
+    for start in range(3):
+        before = restarts.unmet(folder)
+        assert before == start
+        for _ in range(4):  # processes of one start
+            restarts.note_unmet(folder, before)()
+    assert [restarts.patience(300.0, k) for k in (0, 1, 3, 9)] == [300.0, 600.0, 2400.0, 3600.0]
+    assert restarts.patience(7200.0, 5) == 7200.0
+    restarts.forget_unmet(folder)
+    assert restarts.unmet(folder) == 0
+
+
+def test_a_run_that_is_started_in_vain_is_given_up(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    for before in range(3):
+        restarts.note_unmet(folder, before)()
+    words = ["train", str(folder.path / "config.json"), "--root", str(folder.root), "--cluster", "--restarts", "3"]
+    assert main(words) == 2
+    assert "was started 3 times in a row without a new checkpoint" in capsys.readouterr().err
+    assert not (folder.failure() or {})["crashed"] and restarts.unmet(folder) == 0

@@ -33,7 +33,7 @@ from repro.spec.experiment import PlannedRun, expand, unique
 
 ROOT = Path(__file__).parents[2]
 CASES = list(launch_rig.CASES)
-RESTARTED = {42, *range(127, 256)}
+RESTARTED = {42, *range(128, 256)}
 SETTINGS = Settings(**launch_rig.SETTINGS)
 
 
@@ -109,7 +109,6 @@ def test_a_pod_runs_the_trainer_with_the_rules_resources(case: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_only_pre_emption_and_signals_restart_a_jobset(case: str) -> None:
     spec = manifest(case)["spec"]
-    assert spec["failurePolicy"]["rules"] == [{"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}]
     assert spec["failurePolicy"]["maxRestarts"] == SETTINGS.restarts
     (rule,) = spec["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
     codes = rule["onExitCodes"]

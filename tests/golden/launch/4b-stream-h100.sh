@@ -6,9 +6,9 @@ xpk workload create \
   --tpu-type v5litepod-8x8 \
   --num-slices 2 \
   --docker-image us-docker.pkg.dev/my-project/repro/train:1 \
-  --command 'exec python -m repro train 4b-stream-h100-e3m0-s0-bf6ac1a0 --experiment table5 --scale paper --seeds 1 --root gs://my-bucket/runs --cache /tokens --cluster --replica 2 --data 1 --fsdp 64 --scan --fence --microbatches 2 --attention flash' \
+  --command 'exec python -m repro train 4b-stream-h100-e3m0-s0-bf6ac1a0 --experiment table5 --scale paper --seeds 1 --root gs://my-bucket/runs --cache /tokens --cluster --meet-within 300 --restarts 30 --replica 2 --data 1 --fsdp 64 --scan --fence --microbatches 2 --attention flash' \
   --priority medium \
-  --max-restarts 1000 \
+  --max-restarts 30 \
   --termination-grace-period-seconds 120 \
   --ttl-seconds-after-finished 3600 \
   --env JAX_PLATFORMS=tpu,cpu \
