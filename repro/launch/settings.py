@@ -43,7 +43,7 @@ class Settings:
     slices: Annotated[int, whole(1, 4096)] | None = None  # None: the rule's
     capacity: Word = "on-demand"  # on-demand, spot, flex, or the name of a reservation
     priority: Annotated[str, one_of("very-low", "low", "medium", "high", "very-high")] = "medium"  # of Kueue
-    restarts: Annotated[int, whole(0, 10**6)] = 30  # in a row without a new checkpoint, before the run counts as failed
+    restarts: Annotated[int, whole(1, 10**6)] = 30  # in a row without a new checkpoint, before the run counts as failed
     meet_within_s: Annotated[int, whole(1, 86_400)] = 300  # until all pods of a run are there; doubled after each try
     grace_s: Annotated[int, whole(1, 86_400)] = 120  # from SIGTERM to the kill
     keep_s: Annotated[int, whole(0, 10**7)] = 3600  # an ended JobSet is shown so long, and in its way for as long

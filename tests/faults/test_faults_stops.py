@@ -24,6 +24,7 @@ from repro.errors import EXIT_INTERRUPTED
 from repro.files import write_json
 from repro.launch import failure_policy
 from repro.launch.failure_policy import _UNCOUNTED, uncounted
+from repro.launch.xpk import create
 from repro.runs import restarts
 from repro.runs.folder import RunFolder, open_folder
 from repro.runs.leases import Claim, ClaimLost, Watch, newest, take
@@ -300,6 +301,20 @@ def test_what_is_applied_is_edited_and_the_rest_is_kubectl(tmp_path: Path) -> No
         )
         assert (done.returncode, done.stdout) == (0, " ".join(words) + "\n")
     assert rendered.read_text(encoding="utf-8") == golden
+
+
+def test_a_launch_applies_the_edited_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through an xpk that renders as it does and calls the kubectl that it finds."""
+    golden = MANIFESTS[0].read_text(encoding="utf-8")
+    before = golden.replace(_UNCOUNTED.format("      ", "        "), "").replace("[42,128,", "[42,127,128,")
+    (tmp_path / "rendered.yaml").write_text(before, encoding="utf-8")
+    for name, text in (("kubectl", 'cp "$3" applied.yaml'), ("xpk", "kubectl apply -f rendered.yaml")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert create(str(tmp_path / "xpk"), ["workload", "create"])
+    assert (tmp_path / "applied.yaml").read_text(encoding="utf-8") == golden
 
 
 def _attempt(folder: RunFolder, number: int, reached: int | None = None) -> None:

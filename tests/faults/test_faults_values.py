@@ -350,7 +350,8 @@ SETTINGS: dict[str, list[Any]] = {
     "slices": [0, -1, 1.5, True, "4", 10**20, []],
     "capacity": [*NO_WORD, "--spot"],
     "priority": ["", "urgent", "Medium", "medium\n", 1, None, []],
-    "restarts": [-1, 1.5, True, "9", 10**20, None, float("inf"), float("nan")],
+    "restarts": [0, -1, 1.5, True, "9", 10**20, None, float("inf"), float("nan")],
+    "meet_within_s": [0, -1, 1.5, True, "9", 10**20, None, float("inf")],
     "grace_s": [0, -1, 1.5, True, "9", 10**20, None, float("inf")],
     "keep_s": [-1, 1.5, True, "9", 10**20, None],
     "xpk": ["", " ", "--help", "a\0b", "a\nb", 3, None, []],
@@ -371,7 +372,7 @@ def test_every_setting_refuses() -> None:
     [
         ('root = "gs://b/"', "root='gs://b/': give gs://BUCKET/PATH"),
         ("storage = [1]", "storage=(1,): give a list, each a name of letters"),
-        ("restarts = nan", "restarts=nan: give a whole number from 0 to 1,000,000"),
+        ("restarts = nan", "restarts=nan: give a whole number from 1 to 1,000,000"),
         ("restarts = 99999999999999999999", "restarts=99999999999999999999: give a whole number"),
         ("grace_s = 2026-01-01", "grace_s=datetime.date(2026, 1, 1): give a whole number from 1 to 86,400"),
         ('project = "a\\u0000b"', "project='a\\x00b': give a name"),

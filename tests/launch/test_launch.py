@@ -185,12 +185,23 @@ def test_every_resource_has_a_help_text() -> None:
     assert set(HELP) == {field.name for field in fields(Resources)}
 
 
-FAKE = """
+RENDERED = """\
+kind: JobSet
+    rules:
+      - action: FailJobSet
+        onJobFailureReasons:
+        - PodFailurePolicy
+                values: [42,127,128,129]
+"""
+FAKE = f"""
 import pathlib, sys
+RENDERED = {RENDERED!r}
+"""
+FAKE += """
 words = sys.argv[1:]
 path = pathlib.Path(__file__).with_name("workloads") / words[words.index("--workload") + 1]
 if "--dry-run" in words:
-    pathlib.Path(words[words.index("--output-manifest-file") + 1]).write_text("kind: JobSet")
+    pathlib.Path(words[words.index("--output-manifest-file") + 1]).write_text(RENDERED)
     sys.exit(0)
 if path.exists():
     if input("overwrite it?") != "n":
