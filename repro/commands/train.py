@@ -25,7 +25,7 @@ from repro.machines.hardware import host_memory, require_devices, train_here
 from repro.machines.seats import all_devices, check_time
 from repro.runs import restarts
 from repro.runs.folder import RunFolder, open_folder
-from repro.runs.leases import LEASE_S, Claim, ClaimLost, Watch, take
+from repro.runs.leases import LEASE_S, Lease, LeaseLost, take
 from repro.runs.progress import line
 from repro.runs.worker import explain, record_failure, tell
 from repro.spec.config import RunConfig
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Train; 42 when asked to stop, with everything saved, or when the processes don't meet: both may be tried again.
 
-    Process 0 claims the run and decides for the others.
+    Process 0 leases the run and decides for the others.
     """
     if args.experiment is None:
         options.refuse(args, ("scale", "seeds"), "they say which runs --experiment has")
@@ -93,8 +93,10 @@ def main(args: argparse.Namespace) -> int:
     require_devices()
     resources = _resources(args, config)
     stop.busy()
-    claim = _claim(open_folder(args.root, config), args.takeover_after) if is_first() else None
-    number = from_first(claim.number if claim else 0)
+    lease = None
+    if is_first():
+        lease = take(open_folder(args.root, config), lease_s=args.takeover_after, on_stall=end_now)
+    number = from_first(lease.number if lease else 0)
     folder = RunFolder(args.root, run_id(config), number)
     if number == 0:
         raise UserError(f"{folder.run_id} is being trained by another process: wait for it, or stop it.")
@@ -103,26 +105,26 @@ def main(args: argparse.Namespace) -> int:
         starts = from_first(restarts.fruitless(folder, number)) if args.restarts else 0
         if args.restarts and starts >= args.restarts:
             raise _given_up(folder, starts)
-        if claim:
+        if lease:
             restarts.forget_unmet(folder)
         if not any_of(is_first() and folder.summary() is not None):
-            _train(args, config, resources, folder, stop, claim)
+            _train(args, config, resources, folder, stop, lease)
         outcome = "finished"
     except Interrupted as message:
         outcome = "interrupted"
         _tell(args, str(message), interrupted=str(message))
         return EXIT_INTERRUPTED
-    except ClaimLost as message:
+    except LeaseLost as message:
         outcome = "lost"
         raise UserError(str(message)) from message
     except Exception as error:
-        if claim and not claim.gone():
-            _record(claim, error)
+        if lease and not lease.lost(look=True):
+            _record(lease, error)
         raise
     finally:
-        if claim:
-            claim.release(outcome)
-    if claim:
+        if lease:
+            lease.release(outcome)
+    if lease:
         _tell(args, f"{folder.run_id}  finished: {folder.path}", finished=folder.run_id)
     return 0
 
@@ -134,14 +136,9 @@ def _given_up(folder: RunFolder, starts: int) -> UserError:
     return UserError(reason)
 
 
-def _claim(folder: RunFolder, lease_s: float) -> Claim | None:
-    number = Watch().settle(folder)
-    return None if number is None else take(folder, number, lease_s, on_stall=end_now)
-
-
-def _record(claim: Claim, error: Exception) -> None:
+def _record(lease: Lease, error: Exception) -> None:
     mendable = isinstance(error, (UserError, OSError))
-    record_failure(claim, explain(error) if mendable else traceback.format_exc(), crashed=not mendable)
+    record_failure(lease, explain(error) if mendable else traceback.format_exc(), crashed=not mendable)
 
 
 def _tell(args: argparse.Namespace, text: str, **message: Any) -> None:
@@ -158,23 +155,23 @@ def _train(
     resources: Resources,
     folder: RunFolder,
     stop: Stop,
-    claim: Claim | None,
+    lease: Lease | None,
 ) -> None:
     from repro.runs.attempt import attempt
     from repro.training.loop import Pace
 
     def report(message: dict[str, Any]) -> None:
-        if claim:
-            claim.note(message)
+        if lease:
+            lease.mark(message)
             _tell(args, line(folder.run_id, config, message), **message)
 
     pace = replace(Pace.of(config), report_seconds=REPORT_SECONDS)
     if args.checkpoint_every is not None:
         pace = replace(pace, checkpoint_every=args.checkpoint_every)
-    if claim:
-        claim.folder.forget_failure()
+    if lease:
+        lease.folder.forget_failure()
         report({"stage": f"starting on {_mesh_words(resources)}", "step": 0})
-    attempt(config, resources, folder, args.cache, report, stop, pace, claim)
+    attempt(config, resources, folder, args.cache, report, stop, pace, lease)
 
 
 def _config(args: argparse.Namespace) -> RunConfig:

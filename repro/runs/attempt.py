@@ -13,7 +13,7 @@ from repro.diloco.resources import Resources
 from repro.errors import Interrupted
 from repro.runs import takeover
 from repro.runs.folder import RunFolder
-from repro.runs.leases import Claim, ClaimLost
+from repro.runs.leases import Lease, LeaseLost
 from repro.runs.provenance import Attempt, commit, machine
 from repro.spec.config import RunConfig
 from repro.stopping import Stop
@@ -31,11 +31,11 @@ def attempt(
     report: Report,
     stop: Stop,
     pace: Pace | None = None,
-    claim: Claim | None = None,
+    lease: Lease | None = None,
 ) -> None:
     """Train to the end, from what earlier attempts reached, and write the summary; raises what `train` raises.
 
-    Process 0 holds the `claim` and writes, the others train along. ClaimLost when the run was taken over meanwhile.
+    Process 0 holds the `lease` and writes, the others train along. LeaseLost when the run was taken over meanwhile.
     Until the first step a process alone that is asked to `stop` ends at once: there is nothing to save yet.
     """
     report({"stage": "starting", "step": max(takeover.saved_steps(takeover.furthest(folder.path)), default=0)})
@@ -50,20 +50,20 @@ def attempt(
     outcome = "failed"
     try:
         if processes.alone():
-            stop.free(lambda: _leave(folder, entry, claim))
+            stop.free(lambda: _leave(folder, entry, lease))
         _take_over(folder)
-        note, asked = entry.note if entry else (lambda _: None), _Asked(claim, stop)
+        note, asked = entry.note if entry else (lambda _: None), _Asked(lease, stop)
         calls: dict[str, Any] = {"report": report, "note": note, "fell_back": partial(_fell_back, folder)}
         summary = train(
             config, resources, folder, text, held_out, pace=pace, begun=stop.busy, stop_asked=asked, **calls
         )
         if processes.is_first():
-            _finish(folder, summary, claim)
+            _finish(folder, summary, lease)
         outcome = "finished"
     except Interrupted:
         outcome = "interrupted"
         raise
-    except ClaimLost:
+    except LeaseLost:
         outcome = "lost"
         raise
     finally:
@@ -85,35 +85,33 @@ def _take_over(folder: RunFolder) -> None:
     processes.any_of(False)
 
 
-def _leave(folder: RunFolder, entry: Attempt | None, claim: Claim | None) -> str:
+def _leave(folder: RunFolder, entry: Attempt | None, lease: Lease | None) -> str:
     if entry:
         entry.end("interrupted")
-    if claim:
-        claim.release("interrupted")
+    if lease:
+        lease.release("interrupted")
     return f"{folder.run_id} stopped before its next step; what it had reached is saved."
 
 
 class _Asked:
     """Asked between steps, programs and batches, so each time is a sign of progress.
 
-    A lost claim ends the attempt: alone at once, several processes together as if asked.
+    A lost lease ends the attempt: alone at once, several processes together as if asked.
     """
 
-    def __init__(self, claim: Claim | None, asked: Callable[[], bool]) -> None:
-        self._claim, self._asked = claim, asked
+    def __init__(self, lease: Lease | None, asked: Callable[[], bool]) -> None:
+        self._lease, self._asked = lease, asked
 
     def __call__(self) -> bool:
-        if self._claim:
-            self._claim.advance()
-            if self._claim.lost():
+        if self._lease:
+            self._lease.mark()
+            if self._lease.lost():
                 if processes.alone():
-                    self._claim.check()
+                    raise LeaseLost(self._lease.folder.run_id)
                 return True
         return self._asked()
 
 
-def _finish(folder: RunFolder, summary: dict[str, Any], claim: Claim | None) -> None:
-    if claim:
-        claim.check()
-    if not folder.write_summary(summary):
-        raise ClaimLost(f"{folder.run_id} was finished by another worker.")
+def _finish(folder: RunFolder, summary: dict[str, Any], lease: Lease | None) -> None:
+    if (lease and lease.lost(look=True)) or not folder.write_summary(summary):
+        raise LeaseLost(folder.run_id)

@@ -1,9 +1,9 @@
 """Run folders: what one run leaves behind, and how results are read again. No JAX.
 
     runs/<id>/config.json             what the run is, in full
-              claims/<n>.*            who worked at it, with heartbeats (`repro.runs.leases`)
+              leases/<n>.*            who worked at it, with heartbeats (`repro.runs.leases`)
               provenance/<n>.json     where and with what attempt n ran, and how it ended
-              attempts/<n>/           written by the holder of claim n alone, deleted when another finished the run:
+              attempts/<n>/           written by the holder of lease n alone, deleted when another finished the run:
                   from.json           the attempt it goes on from (`repro.runs.takeover`)
                   checkpoints/        the newest two
                   metrics/*.parquet   immutable parts, one a checkpoint interval: a row a step
@@ -11,11 +11,11 @@
               failure.json            why the run failed; it is tried again on request only
               summary.json            written last, atomically, once: its presence means finished
 
-Claim numbers only grow. The holder of n first takes over what the furthest attempt reached (hard links, in a bucket
+Lease numbers only grow. The holder of n first takes over what the furthest attempt reached (hard links, in a bucket
 copies), so its folder is whole, and bits go on as if nothing had happened; the worker that it took the run from can
 wake and write, but only into its own folder, which nobody reads any more. What both could want to write is created
 exclusively.
-A run that was trained without a claim (`train()` from Python) has checkpoints/, metrics/, syncs/ and provenance.json
+A run that was trained without a lease (`train()` from Python) has checkpoints/, metrics/, syncs/ and provenance.json
 in its own folder, which counts as attempt 0.
 
 Files are written under another name and renamed or linked, so that a reader never sees half of one. The root may be
@@ -36,21 +36,16 @@ from repro.runs.takeover import attempt_path, drop_others, furthest
 from repro.spec.config import RunConfig
 from repro.spec.identity import config_text, run_id
 
-
-class RunBusy(Exception):
-    """Another process holds this run's folder."""
-
-
 RUNS = Path("runs")  # the usual root
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of one run, as the holder of a claim on it writes, or as a reader sees it."""
+    """The folder of one run, as the holder of a lease on it writes, or as a reader sees it."""
 
     root: Path
     run_id: str
-    attempt: int | None = None  # the number of the claim; None: a reader, who is shown the furthest attempt
+    attempt: int | None = None  # the number of the lease; None: a reader, who is shown the furthest attempt
 
     @property
     def path(self) -> Path:

@@ -1,13 +1,15 @@
-"""Who may work at a run: claims with heartbeats, on one machine or several that share a folder or bucket. No JAX.
+"""Who may work at a run: leases with heartbeats, on one machine or several that share a folder or bucket. No JAX.
 
-    runs/<id>/claims/000003.json  who holds claim 3; created exclusively, so that each number is had once
+    runs/<id>/leases/000003.json  who holds lease 3; created exclusively, so that each number is had once
                      000003.beat  rewritten while its holder comes forward, with how far it is
                      000003.end   how it ended; from then on the run is free
 
+Whoever works at a run does three things: `take`, `Lease.lost` and `Lease.release`.
+
 The number fences: it only grows, and whoever holds another than the newest has lost the run, knowing it or not.
-A claim is taken over at once when its process is known to be dead (same machine), and otherwise when its
-beat has not changed for the lease, by the clock of the one who watches: clocks of two machines are never compared.
-A worker that was stopped meanwhile looks for a newer claim before it goes on, since its own last look is too old.
+A lease is taken over at once when its process is known to be dead (same machine), and otherwise when its
+beat has not changed for its length, by the clock of the one who watches: clocks of two machines are never compared.
+A worker that was stopped meanwhile looks for a newer lease before it goes on, since its own last look is too old.
 A beat stands for progress: when work is at one thing for longer than its phase may take (`repro.runs.liveness`), a last
 beat says so, and no other follows.
 """
@@ -19,8 +21,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -28,17 +29,20 @@ from typing import Any
 
 from repro.errors import UnusableFile, UserError
 from repro.files import create_bytes, is_bucket, modified, names, read_bytes, write_bytes
-from repro.runs.folder import RunBusy, RunFolder
+from repro.runs.folder import RunFolder
 from repro.runs.liveness import LIMITS_S, Progress
 
-LEASE_S = 60.0  # without a beat for so long, a claim may be taken over
+LEASE_S = 60.0  # without a beat for so long, a lease may be taken over
 BEATS = 6  # in a lease
 # Goes on while the machine sleeps, where there is such a clock.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-class ClaimLost(Exception):
-    """The run was taken over, or finished, by another."""
+class LeaseLost(Exception):
+    """The run was taken over, or finished, by another; given its id."""
+
+    def __str__(self) -> str:
+        return f"{self.args[0]} was taken over by another worker, which goes on with it or has finished it."
 
 
 def now() -> float:
@@ -47,19 +51,19 @@ def now() -> float:
 
 
 def newest(folder: RunFolder) -> int:
-    """The number of the newest claim; 0 when nobody claimed the run yet."""
-    return max((int(n[:-5]) for n in names(_claims(folder)) if n.endswith(".json") and n[:-5].isdecimal()), default=0)
+    """The number of the newest lease; 0 when nobody leased the run yet."""
+    return max((int(n[:-5]) for n in names(_leases(folder)) if n.endswith(".json") and n[:-5].isdecimal()), default=0)
 
 
-def _claims(folder: RunFolder) -> Path:
-    return folder.path / "claims"
+def _leases(folder: RunFolder) -> Path:
+    return folder.path / "leases"
 
 
 def _path(folder: RunFolder, number: int, kind: str) -> Path:
-    return _claims(folder) / f"{number:06d}.{kind}"
+    return _leases(folder) / f"{number:06d}.{kind}"
 
 
-class Claim:
+class Lease:
     """A run held by this process; beats while it comes forward, until it is released.
 
     `on_stall` is called, in a thread and with a sentence, when it didn't come forward for longer than `limits_s` allow.
@@ -83,33 +87,23 @@ class Claim:
         self._thread = threading.Thread(target=self._keep_beating, daemon=True)
         self._thread.start()
 
-    def note(self, message: dict[str, Any]) -> None:
-        """What the next beats tell: stage, step, loss, tokens/s. It is a sign of progress."""
-        self._note = message
-        self._progress.mark(message["stage"])
+    def mark(self, message: dict[str, Any] | None = None) -> None:
+        """A sign of progress: a step, a batch; or a `message` that the next beats tell: stage, step, loss, tokens/s."""
+        if message is not None:
+            self._note = message
+        self._progress.mark(message and message["stage"])
 
-    def advance(self) -> None:
-        """A sign of progress in the same stage: a step, a batch."""
-        self._progress.mark()
+    def lost(self, *, look: bool = False) -> bool:
+        """Whether another took the run over or finished it: looked up when the last look is too old to trust, or now.
 
-    def lost(self) -> bool:
-        """Whether another took the run over or finished it: looked up when the last look is too old to trust."""
-        if not self._lost and now() - self._looked > self._lease_s / 2:
+        What is lost stays so.
+        """
+        if look or (not self._lost and now() - self._looked > self._lease_s / 2):
             self._look()
         return self._lost
 
-    def gone(self) -> bool:
-        """Whether another took the run over or finished it, looked up now."""
-        self._look()
-        return self._lost
-
-    def check(self) -> None:
-        """ClaimLost if the run is another's, looked up now."""
-        if self.gone():
-            raise ClaimLost(f"{self.folder.run_id} was taken over by another worker, which goes on with it.")
-
     def release(self, outcome: str) -> None:
-        """End the claim: the run is free. Where that can't be written, the lease ends it."""
+        """The run is free. Where that can't be written, it is when no beat has come for the length of the lease."""
         self._ended.set()
         self._thread.join()
         with contextlib.suppress(OSError, UserError):
@@ -162,17 +156,21 @@ def check_lease(seconds: float) -> None:
 
 def take(
     folder: RunFolder,
-    over: int,
+    over: int | None = None,
     lease_s: float = LEASE_S,
     limits_s: Mapping[str, float] = LIMITS_S,
     on_stall: Callable[[str], None] = lambda _: None,
-) -> Claim | None:
-    """Claim a run after claim `over`, which is free (`Watch.free`); None when another was quicker."""
-    holder = {"host": host(), "pid": os.getpid(), "process": _process(os.getpid()), "lease_s": lease_s}
+) -> Lease | None:
+    """Lease a run; None when another holds it, which may take a beat of its to be seen, or its whole lease.
+
+    With `over`, which is free (`Watch.free`), at once after that lease; None when another was quicker.
+    """
+    over = Watch().settle(folder) if over is None else over
+    facts = {"host": host(), "pid": os.getpid(), "process": _process(os.getpid()), "lease_s": lease_s}
     # The bytes may be lost when the machine fails, and the process is too then: nothing waits for the disk.
-    if not create_bytes(_path(folder, over + 1, "json"), json.dumps(holder).encode(), sync=False):
+    if over is None or not create_bytes(_path(folder, over + 1, "json"), json.dumps(facts).encode(), sync=False):
         return None
-    return Claim(folder, over + 1, lease_s, limits_s, on_stall)
+    return Lease(folder, over + 1, lease_s, limits_s, on_stall)
 
 
 class Watch:
@@ -182,19 +180,16 @@ class Watch:
         self._seen: dict[tuple[str, int], tuple[bytes | None, float]] = {}
 
     def free(self, folder: RunFolder) -> int | None:
-        """The newest claim's number, when the run may be claimed; None while its holder lives, as far as is known."""
+        """The newest lease's number, when the run may be leased; None while its holder lives, as far as is known."""
         number = newest(folder)
-        if number == 0 or read_bytes(_path(folder, number, "end")) is not None:
-            return number
-        holder = claim_record(folder, number)
-        if is_dead(holder):
+        if number == 0 or (found := holder(folder, number)) is None:
             return number
         beat, since = self._seen.get((folder.run_id, number), (None, 0.0))
         current = read_bytes(_path(folder, number, "beat"))
         if since == 0.0 or current != beat:
             self._seen[folder.run_id, number] = current, now()
             return None
-        return number if now() - since > holder["lease_s"] else None
+        return number if now() - since > found["lease_s"] else None
 
     def settle(self, folder: RunFolder) -> int | None:
         """As `free`, but waits until a beat shows that the holder lives, or the lease is over."""
@@ -209,56 +204,37 @@ class Watch:
         return number
 
 
-@contextmanager
-def claimed(folder: RunFolder, lease_s: float = LEASE_S) -> Iterator[Claim]:
-    """Hold a run; RunBusy when another does, which may take a beat of its to be seen, or its lease."""
-    number = Watch().settle(folder)
-    claim = None if number is None else take(folder, number, lease_s)
-    if claim is None:
-        raise RunBusy(folder.run_id)
-    outcome = "failed"
-    try:
-        yield claim
-        outcome = "finished"
-    finally:
-        claim.release(outcome)
+def holder(folder: RunFolder, number: int) -> dict[str, Any] | None:
+    """Who holds a lease; None when it has ended, or its process is known to be dead: only on its own machine it is.
 
-
-def claim_record(folder: RunFolder, number: int) -> dict[str, Any]:
-    """Who holds a claim; of one that a failing machine left unreadable, the lease alone."""
-    return {"host": None, "pid": None, "process": None, "lease_s": LEASE_S} | _record(folder, number, "json")
+    Of one that a failing machine left unreadable, the length alone is known.
+    """
+    if read_bytes(_path(folder, number, "end")) is not None:
+        return None
+    found = {"host": None, "pid": None, "process": None, "lease_s": LEASE_S} | _record(folder, number, "json")
+    return None if found["host"] == host() and _process(found["pid"]) != found["process"] else found
 
 
 def beat_record(folder: RunFolder, number: int) -> dict[str, Any]:
-    """What the last beat of a claim told; empty when it is being written."""
+    """What the last beat of a lease told; empty when it is being written."""
     return _record(folder, number, "beat")
 
 
 def last_sign(folder: RunFolder, number: int) -> float:
-    """When the last beat of a claim was written, or the claim itself, by the clock of the file system or bucket."""
+    """When the last beat of a lease was written, or the lease itself, by the clock of the file system or bucket."""
     for kind in ("beat", "json"):
         with contextlib.suppress(FileNotFoundError):
             return modified(_path(folder, number, kind))
     return 0.0
 
 
-def end_record(folder: RunFolder, number: int) -> dict[str, Any] | None:
-    """How a claim ended; None when it did not, or its holder had no time to say so."""
-    return _record(folder, number, "end") if _path(folder, number, "end").exists() else None
-
-
 def _record(folder: RunFolder, number: int, kind: str) -> dict[str, Any]:
-    """A file of a claim; empty for one that is being written, or that a failing machine left unreadable."""
+    """A file of a lease; empty for one that is being written, or that a failing machine left unreadable."""
     try:
         found = json.loads(read_bytes(_path(folder, number, kind)) or b"")
     except (ValueError, UnusableFile):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def is_dead(holder: dict[str, Any]) -> bool:
-    """Whether the process that holds a claim is known to be dead: only on its own machine can that be seen."""
-    return holder["host"] == host() and _process(holder["pid"]) != holder["process"]
 
 
 @cache

@@ -12,7 +12,7 @@ from typing import Any
 from repro.cores import cores
 from repro.files import write_json
 from repro.runs.folder import RunFolder
-from repro.runs.leases import beat_record, claim_record, end_record, is_dead, newest
+from repro.runs.leases import beat_record, holder, newest
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "drjax", "orbax-checkpoint", "numpy", "sentencepiece")
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,7 +120,7 @@ def _completed(folder: RunFolder, entry: dict[str, Any]) -> dict[str, Any]:
     if entry["outcome"] != "running" or number is None:
         return entry
     seconds = beat_record(folder, number).get("seconds")
-    live = number == newest(folder) and end_record(folder, number) is None and not is_dead(claim_record(folder, number))
+    live = number == newest(folder) and holder(folder, number) is not None
     return entry | {"outcome": "running" if live else "killed", "seconds": seconds}
 
 

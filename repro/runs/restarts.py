@@ -1,7 +1,7 @@
 """How often a run was started without coming forward: kept in its folder, as what starts it may not count. No JAX.
 
 runs/<id>/unmet/<k>         the k-th start in a row of which the processes did not all meet
-          given_up.json     {"claim": n}: the run was given up, and starts after claim n count anew
+          given_up.json     {"lease": n}: the run was given up, and starts after lease n count anew
 """
 
 from collections.abc import Callable
@@ -40,11 +40,11 @@ def patience(within_s: float, before: int) -> float:
 
 
 def fruitless(folder: RunFolder, number: int) -> int:
-    """How many claims before `number` came to no new checkpoint, since one did or since the run was given up."""
+    """How many leases before `number` came to no new checkpoint, since one did or since the run was given up."""
     found = [(attempt, home, max(saved_steps(home), default=-1)) for attempt, home in attempts(folder.path)]
     reached = max(step for _, _, step in found)
     makers = [attempt for attempt, home, step in found if step == reached > _began_with(home)]
-    given_up = (read_json(folder.path / "given_up.json") or {"claim": 0})["claim"]
+    given_up = (read_json(folder.path / "given_up.json") or {"lease": 0})["lease"]
     return number - 1 - max([given_up, *makers])
 
 
@@ -57,7 +57,7 @@ def _began_with(home: Path) -> int:
 def give_up(folder: RunFolder) -> None:
     """From now on starts count anew: the run is launched again on request only."""
     forget_unmet(folder)
-    write_json(folder.path / "given_up.json", {"claim": newest(folder)})
+    write_json(folder.path / "given_up.json", {"lease": newest(folder)})
 
 
 def sentence(folder: RunFolder, starts: int) -> str:

@@ -1,6 +1,6 @@
 """Expected against found: which runs are done, how far the others are, and what became of them. No JAX.
 
-A run that is being trained tells its step and speed with each beat of its claim; of the others the newest checkpoint
+A run that is being trained tells its step and speed with each beat of its lease; of the others the newest checkpoint
 says how far they came. Clocks of machines are never compared: one look has to do, so the age of a beat is taken from
 the clock that stamped it, that of the file system or bucket, asked by writing there too (`clock_of`).
 """
@@ -19,7 +19,7 @@ from repro.errors import UnusableFile, UserError, pass_over
 from repro.files import is_bucket, modified, names, read_json, write_bytes
 from repro.runs import stored
 from repro.runs.folder import RunFolder
-from repro.runs.leases import beat_record, claim_record, end_record, is_dead, last_sign, newest
+from repro.runs.leases import beat_record, holder, last_sign, newest
 from repro.runs.stored import checked
 from repro.runs.takeover import completed, saved_steps
 from repro.spec.config import RunConfig
@@ -51,8 +51,8 @@ def clock_of(root: Path) -> float | None:
 def states(runs: Iterable[PlannedRun] | None, root: Path, at: float | None) -> list[Record]:
     """One record a run, in order: state, step, loss, tokens/s, seconds left, age of the last checkpoint, reason.
 
-    finished; running: a claim with a recent beat; stalled: its last beat says that it comes forward no more; unclear: a
-    claim that has not ended, of which nobody can tell here how old its last beat is; stopped: begun, nobody at it;
+    finished; running: a lease with a recent beat; stalled: its last beat says that it comes forward no more; unclear: a
+    lease that has not ended, of which nobody can tell here how old its last beat is; stopped: begun, nobody at it;
     failed, or what its folder holds can't be used; missing: not begun. Without `runs`, those of all folders in `root`.
     `at` is the time by `clock_of`.
     """
@@ -99,25 +99,25 @@ def _found(folder: RunFolder, config: dict[str, Any], at: float | None) -> Recor
     record |= {"state": "stopped"} | _saved(folder, at)
     if "failure.json" in found and (failure := folder.failure()) is not None:
         record |= {"state": "failed", "reason": failure["reason"].strip().splitlines()[-1]}
-    number = newest(folder) if "claims" in found else 0
-    if number and end_record(folder, number) is None and not is_dead(holder := claim_record(folder, number)):
-        record |= _held(folder, number, holder, config, at)
+    number = newest(folder) if "leases" in found else 0
+    if number and (held_by := holder(folder, number)) is not None:
+        record |= _held(folder, number, held_by, config, at)
     return record | ({"attempts": number} if number else {})
 
 
-def _held(folder: RunFolder, number: int, holder: Record, config: dict[str, Any], at: float | None) -> Record:
-    """What the last beat of a claim tells that has not ended; nothing when it is older than the lease."""
+def _held(folder: RunFolder, number: int, held_by: Record, config: dict[str, Any], at: float | None) -> Record:
+    """What the last beat of a lease tells that has not ended; nothing when it is older than the lease."""
     beat = beat_record(folder, number)
     sign = last_sign(folder, number)  # after the beat was read: a network file system then looks again
     if "stalled_s" in beat:
         state: Record = {"state": "stalled", "since": _time(sign - beat["stalled_s"])}
     elif at is None:
         state = {"state": "unclear", "last_sign": _time(sign)}
-    elif at - sign <= holder["lease_s"]:
+    elif at - sign <= held_by["lease_s"]:
         state = {"state": "running"}
     else:
         return {}
-    worker = {"worker": f"{holder['host'].split()[0]}:{holder['pid']}"} if holder["host"] else {}
+    worker = {"worker": f"{held_by['host'].split()[0]}:{held_by['pid']}"} if held_by["host"] else {}
     return state | worker | _progress(config, beat)
 
 

@@ -3,7 +3,7 @@
 Each has the accelerators that its runs need, or a core: two processes of one core each beat one of two cores on models
 this small. The parent holds no state
 that matters: what is finished is what has a summary, so a sweep may be killed and started again, and sweeps
-at once, here or on machines that share the folder, share the work: each worker claims the run it does.
+at once, here or on machines that share the folder, share the work: each worker leases the run it does.
 """
 
 import contextlib
@@ -130,7 +130,7 @@ class _Pool:
         self.later: deque[tuple[float, PlannedRun]] = deque()  # held by others, with when to look again
         self.messages: queue.Queue[tuple[int, dict[str, Any] | None]] = queue.Queue()
         self.current: dict[int, PlannedRun] = {}
-        self.over: dict[int, int] = {}  # the claim that a worker was given its run after
+        self.over: dict[int, int] = {}  # the lease that a worker was given its run after
         self.ready: set[int] = set()  # workers that listen
         self.deaths: dict[str, tuple[int, int]] = {}  # run -> workers that died at it since it came to a step, step
         self.outcome, self.crew, self.log, self.watch = Outcome(), crew, log, Watch()
@@ -264,7 +264,7 @@ class _Pool:
         self.looked = time.monotonic()
         self.board.tick()
         for index, run in self.current.items():
-            # A worker of this pool that was stopped with its claim: the others need not wait for it.
+            # A worker of this pool that was stopped with its lease: the others need not wait for it.
             number = self.watch.free(self._folder(run)) or 0
             if number > self.over[index] and self._folder(run).summary() is None:
                 self._put_off(run)

@@ -1,6 +1,6 @@
 """Attempts of a run in folders of their own, and what one takes over from those before it. No JAX.
 
-An attempt writes into `attempts/<n>` alone, n being the number of its claim. Before it trains it shares the checkpoints
+An attempt writes into `attempts/<n>` alone, n being the number of its lease. Before it trains it shares the checkpoints
 and curves of the attempt that came furthest, then says so in `from.json`: a folder without that is a
 half-made one and counts for nothing. So a worker that wakes after its run was taken over finds its folder as it left
 it, or gone, and can touch nothing of its successor's.
@@ -37,7 +37,7 @@ def completed(home: Path, step: int) -> Path:
 
 
 def attempts(run: Path) -> Iterator[tuple[int, Path]]:
-    """(number, folder) of the attempts that began; 0 is the run's own folder, where nobody claimed the run."""
+    """(number, folder) of the attempts that began; 0 is the run's own folder, where nobody leased the run."""
     yield 0, run
     for name in names(run / "attempts"):
         if name.isdecimal() and read_bytes(run / "attempts" / name / "from.json") is not None:

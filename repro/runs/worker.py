@@ -1,6 +1,6 @@
 """A worker process: takes runs as JSON lines on standard input, tells how they go on standard output.
 
-Started by `repro.runs.sweep`, pinned to its cores before JAX counts them. It claims each run it is given, and dies
+Started by `repro.runs.sweep`, pinned to its cores before JAX counts them. It leases each run it is given, and dies
 with its
 parent, at a step boundary and with the step saved.
 """
@@ -20,7 +20,7 @@ from repro.errors import EXIT_INTERRUPTED
 from repro.stopping import Stop, end_now
 
 if TYPE_CHECKING:
-    from repro.runs.leases import Claim
+    from repro.runs.leases import Lease
     from repro.spec.config import RunConfig
 
 
@@ -58,7 +58,7 @@ def _configure_jax(cache: Path) -> None:
 
 
 def _serve(request: dict[str, Any], args: argparse.Namespace, stop: Stop) -> bool:
-    """Claim one run and do it; False when asked to stop."""
+    """Lease one run and do it; False when asked to stop."""
     from repro.errors import UserError
     from repro.files import place
     from repro.runs.folder import open_folder
@@ -69,45 +69,45 @@ def _serve(request: dict[str, Any], args: argparse.Namespace, stop: Stop) -> boo
     config, run_id = from_json(RunConfig, request["config"]), request["run_id"]
     try:
         folder = open_folder(place(args.root), config)
-        claim = take(folder, request["over"], args.lease, on_stall=end_now)
+        lease = take(folder, request["over"], args.lease, on_stall=end_now)
     except (UserError, OSError) as error:
         tell(failed=run_id, reason=str(error))
         return True
-    if claim is None:
+    if lease is None:
         tell(busy=run_id)
         return True
-    outcome = _ended(config, claim, request["retry"], args, stop)
+    outcome = _ended(config, lease, request["retry"], args, stop)
     (kind,) = outcome.keys() & {"finished", "lost", "interrupted", "failed", "crashed"}
-    claim.release(kind)
+    lease.release(kind)
     tell(**outcome)
     return kind != "interrupted"
 
 
-def _ended(config: "RunConfig", claim: "Claim", retry: bool, args: argparse.Namespace, stop: Stop) -> dict[str, Any]:
-    """Do a claimed run; how it ended, as told to the parent."""
+def _ended(config: "RunConfig", lease: "Lease", retry: bool, args: argparse.Namespace, stop: Stop) -> dict[str, Any]:
+    """Do a leased run; how it ended, as told to the parent."""
     from repro.errors import Interrupted, UserError
-    from repro.runs.leases import ClaimLost
+    from repro.runs.leases import LeaseLost
 
-    folder = claim.folder
+    folder = lease.folder
     try:
         if folder.summary() is None:
             if (failure := folder.failure()) is not None and not retry:
                 return {"crashed" if failure.get("crashed") else "failed": folder.run_id, "reason": failure["reason"]}
             folder.forget_failure()
-            _attempt(config, claim, args, stop)
+            _attempt(config, lease, args, stop)
         return {"finished": folder.run_id}
-    except ClaimLost as message:
+    except LeaseLost as message:
         return {"lost": str(message)}
     except Interrupted as message:
         return {"interrupted": str(message)}
     except Exception as error:
-        if claim.gone():  # whose folder may be deleted under it: the error is of no interest
-            return {"lost": f"{folder.run_id} was taken over by another worker."}
+        if lease.lost(look=True):  # whose folder may be deleted under it: the error is of no interest
+            return {"lost": str(LeaseLost(folder.run_id))}
         mendable = isinstance(error, (UserError, OSError))
         reason = explain(error) if mendable else traceback.format_exc()
         if not mendable:
             print(reason, file=sys.stderr, flush=True)
-        record_failure(claim, reason, crashed=not mendable)
+        record_failure(lease, reason, crashed=not mendable)
         return {"failed" if mendable else "crashed": folder.run_id, "reason": reason.strip().splitlines()[-1]}
 
 
@@ -116,26 +116,26 @@ def explain(error: Exception) -> str:
     return f"{error}: {disk.advice(error)}." if isinstance(error, OSError) else str(error)
 
 
-def record_failure(claim: "Claim", reason: str, *, crashed: bool) -> None:
+def record_failure(lease: "Lease", reason: str, *, crashed: bool) -> None:
     """Keep why the run failed, where it can be written: on a full disk the reason is only told."""
     from repro.errors import UserError
 
     with contextlib.suppress(UserError):
-        claim.folder.write_failure(reason, crashed=crashed)
+        lease.folder.write_failure(reason, crashed=crashed)
 
 
-def _attempt(config: "RunConfig", claim: "Claim", args: argparse.Namespace, stop: Stop) -> None:
+def _attempt(config: "RunConfig", lease: "Lease", args: argparse.Namespace, stop: Stop) -> None:
     import jax
 
     from repro.machines.seats import worker_resources
     from repro.runs.attempt import attempt
 
     def report(message: dict[str, Any]) -> None:
-        claim.note(message)
+        lease.mark(message)
         tell(**message)
 
     resources = worker_resources(config, jax.local_device_count(), args.memory or None)
-    attempt(config, resources, claim.folder, args.cache, report, stop, claim=claim)
+    attempt(config, resources, lease.folder, args.cache, report, stop, lease=lease)
 
 
 if __name__ == "__main__":

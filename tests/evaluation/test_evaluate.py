@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tiny
 from etils import epath
+from held_runs import holding
 
 import repro.evaluation.evaluate
 from repro.corpus.tokens import open_tokens
@@ -23,7 +24,6 @@ from repro.evaluation.questions import Questions
 from repro.evaluation.scoring import Request, Scorer
 from repro.evaluation.tasks import TASKS, Asked, EvalSpec, Task, read_result, result_path
 from repro.runs.folder import RunFolder
-from repro.runs.leases import claimed
 
 CONFIG = tiny.corpus_config(tiny.synced(every=3, delays=(1,)))
 COUNT = 30
@@ -145,7 +145,7 @@ def test_every_checkpoint_and_kind_of_parameters_can_be_evaluated(copy: RunFolde
 
 def test_a_run_in_training_is_left_alone(copy: RunFolder) -> None:
     (copy.path / "summary.json").unlink()
-    with claimed(copy, lease_s=3.0), pytest.raises(UserError, match="is being trained"):
+    with holding(copy, lease_s=3.0), pytest.raises(UserError, match="is being trained"):
         evaluate(copy)
     evaluate(copy)
 

@@ -157,7 +157,7 @@ NO_LINKS = ("EPERM", "ENOSYS", "EXDEV", "EMLINK", "EOPNOTSUPP", "ENOTSUP")
 
 
 @pytest.mark.parametrize("name", NO_LINKS)
-def test_a_run_is_claimed_taken_over_and_finished_without_hard_links(
+def test_a_run_is_leased_taken_over_and_finished_without_hard_links(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse(monkeypatch, "os.link", getattr(errno, name))

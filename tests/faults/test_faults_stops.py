@@ -27,7 +27,7 @@ from repro.launch.failure_policy import _UNCOUNTED, uncounted
 from repro.launch.xpk import create
 from repro.runs import restarts
 from repro.runs.folder import RunFolder, open_folder
-from repro.runs.leases import Claim, ClaimLost, Watch, newest, take
+from repro.runs.leases import Lease, Watch, newest, take
 from repro.runs.liveness import LIMITS_S, Progress, watch
 from repro.runs.status import clock_of, states, status_text
 from repro.runs.takeover import begin
@@ -57,13 +57,13 @@ def state(folder: RunFolder, later: float = 0.0) -> dict:
 
 
 @contextmanager
-def held(folder: RunFolder, limits: Mapping[str, float] = SOON, **options: Callable[[str], None]) -> Iterator[Claim]:
-    claim = take(folder, newest(folder), LEASE, limits, **options)
-    assert claim is not None
+def held(folder: RunFolder, limits: Mapping[str, float] = SOON, **options: Callable[[str], None]) -> Iterator[Lease]:
+    lease = take(folder, newest(folder), LEASE, limits, **options)
+    assert lease is not None
     try:
-        yield claim
+        yield lease
     finally:
-        claim.release("failed")
+        lease.release("failed")
 
 
 def read(text: TokenSet) -> None:
@@ -79,8 +79,8 @@ def test_a_reader_that_blocks_on_a_shard_is_stalled_and_its_run_is_taken_over(
     shard.unlink()
     os.mkfifo(shard)
     watcher, said = Watch(), []
-    with held(folder, on_stall=said.append) as claim:
-        claim.note({"stage": "training", "step": 4, "loss": 2.0, "tokens_per_s": 16.0})
+    with held(folder, on_stall=said.append) as lease:
+        lease.mark({"stage": "training", "step": 4, "loss": 2.0, "tokens_per_s": 16.0})
         reader = threading.Thread(target=read, args=(text,), daemon=True)
         reader.start()
         assert state(folder)["state"] == "running"
@@ -92,10 +92,9 @@ def test_a_reader_that_blocks_on_a_shard_is_stalled_and_its_run_is_taken_over(
         assert "no progress in training" in said[0]
         until(lambda: watcher.free(folder) == 1)
         with held(folder) as successor:
-            until(claim.lost)
-            with pytest.raises(ClaimLost):
-                claim.check()
-            assert successor.number == 2 and not successor.gone() and state(folder)["state"] == "running"
+            until(lease.lost)
+            assert lease.lost(look=True)
+            assert successor.number == 2 and not successor.lost(look=True) and state(folder)["state"] == "running"
         assert stat.S_ISFIFO(shard.stat().st_mode)
         os.close(os.open(shard, os.O_WRONLY))  # the reader wakes
         reader.join(20)
@@ -112,19 +111,19 @@ def test_a_phase_is_healthy_for_as_long_as_its_own_limit(phase: str) -> None:
     assert not progress.stalled(waits)
 
 
-def test_steps_keep_a_claim_alive_and_a_late_one_brings_it_back(folder: RunFolder) -> None:
+def test_steps_keep_a_lease_alive_and_a_late_one_brings_it_back(folder: RunFolder) -> None:
     watcher = Watch()
-    with held(folder) as claim:
-        claim.note({"stage": "training", "step": 1})
+    with held(folder) as lease:
+        lease.mark({"stage": "training", "step": 1})
         end = time.monotonic() + 4 * LEASE
         while time.monotonic() < end:
-            claim.advance()
+            lease.mark()
             assert watcher.free(folder) is None and state(folder)["state"] == "running"
             time.sleep(LEASE / 10)
         until(lambda: state(folder)["state"] == "stalled")
-        claim.advance()
+        lease.mark()
         until(lambda: state(folder)["state"] == "running")
-        assert not claim.gone()
+        assert not lease.lost(look=True)
 
 
 def test_a_machine_that_slept_used_nothing_of_its_limit() -> None:
@@ -133,7 +132,7 @@ def test_a_machine_that_slept_used_nothing_of_its_limit() -> None:
     assert [progress.stalled(1.0) for _ in range(6)] == [False] * 5 + [True]
 
 
-def test_work_without_a_claim_is_watched_too() -> None:
+def test_work_without_a_lease_is_watched_too() -> None:
     done, progress = threading.Event(), Progress("scoring", SOON)
     watch(progress, LEASE / 3, done.set)
     assert done.wait(20) and "no progress in scoring" in progress.sentence("x")
@@ -330,8 +329,8 @@ def test_starts_without_a_new_checkpoint_are_counted_in_the_folder(folder: RunFo
         _attempt(folder, number, reached)
     assert counted == [0, 1, 2, 0, 1, 0, 1] and restarts.fruitless(folder, 8) == 2
     with held(folder):
-        restarts.give_up(folder)  # of claim 1, as this folder has no others: what came before it counts no more
-    write_json(folder.path / "given_up.json", {"claim": 8})
+        restarts.give_up(folder)  # of lease 1, as this folder has no others: what came before it counts no more
+    write_json(folder.path / "given_up.json", {"lease": 8})
     assert [restarts.fruitless(folder, number) for number in (9, 10)] == [0, 1]
 
 

@@ -48,10 +48,10 @@ def test_what_another_machine_writes_is_seen_at_once(root: Path, bucket: fake_bu
 def test_a_file_whose_creation_was_not_answered_is_still_created_by_this_call(
     root: Path, bucket: fake_bucket.Store
 ) -> None:
-    """Asked again, the bucket says that there is one: a claim would belong to nobody until its lease is over."""
+    """Asked again, the bucket says that there is one: a lease would belong to nobody until it is over."""
     bucket.losing = 1
-    assert create_bytes(root / "claim", b"mine")
-    assert bucket.losing == 0 and not create_bytes(root / "claim", b"another's")
+    assert create_bytes(root / "lease", b"mine")
+    assert bucket.losing == 0 and not create_bytes(root / "lease", b"another's")
 
 
 def test_a_tree_of_many_files_is_shared_without_what_is_unfinished_and_removed(
@@ -81,7 +81,7 @@ def test_curves_are_written_whole_and_again_after_a_cut(root: Path) -> None:
     assert read_metrics(root / "metrics")["loss_0"].to_pylist() == [1.0, 1.0, 2.0]
 
 
-def test_a_run_in_a_bucket_is_claimed_taken_over_and_finished_once(root: Path) -> None:
+def test_a_run_in_a_bucket_is_leased_taken_over_and_finished_once(root: Path) -> None:
     folder = open_folder(root, RUN)
     assert find_run(root, folder.run_id[:-3]).run_id == folder.run_id
     one = take(folder, 0, 1000.0)
@@ -96,7 +96,7 @@ def test_a_run_in_a_bucket_is_claimed_taken_over_and_finished_once(root: Path) -
     assert (record["state"], record["step"]) == ("running", 3) and record["checkpoint_age_s"] < 60
     one.release("interrupted")
     two = take(folder, 1)
-    assert two is not None and newest(folder) == 2 and one.gone()
+    assert two is not None and newest(folder) == 2 and one.lost(look=True)
     again = begin(folder.path, two.number)
     assert read_bytes(again / "checkpoints/3/array/data") == b"3"
     assert read_bytes(again / "metrics/part-000000001-000000003.parquet") == b"curve"

@@ -12,11 +12,11 @@ from pathlib import Path
 import light_sweep
 import pytest
 import torture
+from held_runs import holding
 
 from repro.corpus.prepare import prepare
 from repro.files import read_json
 from repro.runs.folder import RunFolder, open_folder
-from repro.runs.leases import claimed
 
 ROOT = Path(__file__).parents[2]
 COUNT = 4
@@ -59,7 +59,7 @@ def test_two_machines_share_the_work(root: Path) -> None:
     assert [ended(process)[0] for process in both] == [0, 0]
     assert all([a["outcome"] for a in found] == ["finished"] for found in entries(root).values())
     holders = {
-        json.loads((root / name / "claims" / "000001.json").read_text(encoding="utf-8"))["host"]
+        json.loads((root / name / "leases" / "000001.json").read_text(encoding="utf-8"))["host"]
         for name in entries(root)
     }
     assert holders == {"one", "other"}
@@ -111,7 +111,7 @@ def test_asked_to_stop_it_saves_and_exits_42(root: Path) -> None:
     assert code == 42 and "everything reached is saved" in text
     (name, (entry,)) = next((n, found) for n, found in entries(root).items() if found)
     assert entry["outcome"] == "Interrupted"
-    assert (read_json(root / name / "claims" / "000001.end") or {})["outcome"] == "interrupted"
+    assert (read_json(root / name / "leases" / "000001.end") or {})["outcome"] == "interrupted"
 
 
 def test_a_second_signal_stops_at_once_and_loses_nothing(root: Path) -> None:
@@ -127,9 +127,9 @@ def test_a_second_signal_stops_at_once_and_loses_nothing(root: Path) -> None:
 
 def test_a_run_that_another_holds_is_waited_for(root: Path) -> None:
     first = torture.planned(COUNT)[0]
-    with claimed(open_folder(root, first.config), lease_s=2.0) as claim:
+    with holding(open_folder(root, first.config), lease_s=2.0) as lease:
         process = start(root)
         wait_for(lambda: sum(bool(found) for found in entries(root).values()) == COUNT - 1)
-        assert process.poll() is None and not claim.gone()
+        assert process.poll() is None and not lease.lost(look=True)
     assert ended(process)[0] == 0
-    assert read_json(root / first.run_id / "claims" / "000002.json") is not None
+    assert read_json(root / first.run_id / "leases" / "000002.json") is not None

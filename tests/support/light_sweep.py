@@ -1,6 +1,6 @@
 """`python -m repro run` with workers that train nothing: a chain of hashes in the place of a model, all else as it is.
 
-Claims, takeover, fences, signals and the sweep are the real ones, and an attempt takes a second, not a minute. What it
+Leases, takeover, fences, signals and the sweep are the real ones, and an attempt takes a second, not a minute. What it
 can't show is that a model's bits survive: `test_resume` and the torture test with real runs do. LIGHT_SWEEP in the
 environment makes each attempt raise, die, or hear no signal, or a worker start late; LIGHT_DEVICES is what JAX is to
 have found, as JSON.
@@ -20,7 +20,7 @@ import repro.runs.sweep
 import repro.runs.worker
 from repro.commands.cli import main
 from repro.errors import Interrupted
-from repro.runs.leases import Claim, ClaimLost
+from repro.runs.leases import Lease, LeaseLost
 from repro.runs.provenance import Attempt
 from repro.runs.takeover import begin, saved_steps
 
@@ -30,22 +30,22 @@ SHOWN = ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES", "XLA_FLAGS")
 WORKER = "worker"
 
 
-def attempt(config: Any, claim: Claim, args: Any, stop: Any) -> None:
+def attempt(config: Any, lease: Lease, args: Any, stop: Any) -> None:
     """As `repro.runs.attempt.attempt`."""
     shown = {name: os.environ.get(name) for name in SHOWN}
-    entry, outcome = Attempt(claim.folder, {"environment": shown}), "failed"
+    entry, outcome = Attempt(lease.folder, {"environment": shown}), "failed"
     try:
-        _train(config.steps, claim, stop)
+        _train(config.steps, lease, stop)
         outcome = "finished"
-    except (Interrupted, ClaimLost) as end:
+    except (Interrupted, LeaseLost) as end:
         outcome = type(end).__name__
         raise
     finally:
         entry.end(outcome)
 
 
-def _train(steps: int, claim: Claim, stop: Any) -> None:
-    home = begin(claim.folder.path, claim.number)
+def _train(steps: int, lease: Lease, stop: Any) -> None:
+    home = begin(lease.folder.path, lease.number)
     match os.environ.get("LIGHT_SWEEP"):
         case "raise":
             print(1 / 0)
@@ -54,22 +54,21 @@ def _train(steps: int, claim: Claim, stop: Any) -> None:
         case "deaf":
             time.sleep(1000)
     step = max(saved_steps(home), default=0)
-    state = (home / f"checkpoints/{step}/state").read_text(encoding="utf-8") if step else claim.folder.run_id
+    state = (home / f"checkpoints/{step}/state").read_text(encoding="utf-8") if step else lease.folder.run_id
     while step < steps:
         time.sleep(STEP_S)
         step, state = step + 1, hashlib.sha256(f"{state} {step + 1}".encode()).hexdigest()
-        if claim.lost():
-            claim.check()
+        if lease.lost():
+            raise LeaseLost(lease.folder.run_id)
         if stop() or step % EVERY == 0 or step == steps:
             _save(home / "checkpoints", step, state)
-            claim.note({"stage": "training", "step": step})
+            lease.mark({"stage": "training", "step": step})
         if stop():
             raise Interrupted(f"stopped after step {step}")
-    claim.check()
-    if not claim.folder.write_summary(
-        {"run_id": claim.folder.run_id, "steps": steps, "state": state, "validation_loss": 1.0}
+    if lease.lost(look=True) or not lease.folder.write_summary(
+        {"run_id": lease.folder.run_id, "steps": steps, "state": state, "validation_loss": 1.0}
     ):
-        raise ClaimLost("finished by another")
+        raise LeaseLost(lease.folder.run_id)
 
 
 def _save(folder: Path, step: int, state: str) -> None:

@@ -15,13 +15,13 @@ import numpy as np
 import process_rig
 import pytest
 import tiny
+from held_runs import holding
 
 from repro.commands.cli import main
 from repro.corpus.tokens import Batches, open_tokens
 from repro.diloco.resources import Resources
 from repro.errors import UserError
 from repro.runs.folder import RunFolder, open_folder
-from repro.runs.leases import claimed
 from repro.spec.config import RunConfig
 from repro.spec.identity import config_text
 from repro.training import processes
@@ -167,7 +167,7 @@ def test_one_process_asked_to_stop_stops_all_at_one_step_with_the_state_saved(
 @pytest.mark.slow
 @pytest.mark.compiles
 def test_a_folder_in_use_ends_all_processes_with_one_sentence(tmp_path: Path, smoke_tokens: Path) -> None:
-    with claimed(open_folder(tmp_path, CONFIG), lease_s=3.0):
+    with holding(open_folder(tmp_path, CONFIG), lease_s=3.0):
         cast = process_rig.launch(CONFIG, tmp_path, smoke_tokens.parents[1], devices=[1, 1])
         for code, output in cast.wait():
             assert code == 2, output

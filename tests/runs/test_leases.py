@@ -18,8 +18,8 @@ import tiny
 from experiments.registry import load
 from repro.errors import UserError
 from repro.runs import leases
-from repro.runs.folder import RunBusy, RunFolder, open_folder
-from repro.runs.leases import Claim, ClaimLost, Watch, claimed, newest, take
+from repro.runs.folder import RunFolder, open_folder
+from repro.runs.leases import Lease, Watch, newest, take
 from repro.runs.provenance import Attempt, history
 from repro.runs.status import states
 from repro.runs.takeover import attempt_path, begin, drop_ahead
@@ -35,10 +35,10 @@ from pathlib import Path
 from repro.runs.leases import Watch, take
 from repro.runs.folder import RunFolder
 folder = RunFolder(Path(sys.argv[1]), sys.argv[2])
-claim = take(folder, Watch().free(folder), float(sys.argv[3]))
-print(claim.number, flush=True)
+lease = take(folder, Watch().free(folder), float(sys.argv[3]))
+print(lease.number, flush=True)
 sys.stdin.readline()
-print(claim.lost(), flush=True)
+print(lease.lost(), flush=True)
 """
 
 
@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def hold(folder: RunFolder, host: str | None = None, lease_s: float = LEASE) -> subprocess.Popen:
-    """Another process that claims the run, and says at a line of input whether it has lost it."""
+    """Another process that leases the run, and says at a line of input whether it has lost it."""
     words = [sys.executable, "-c", HOLDER, str(folder.root), folder.run_id, str(lease_s)]
     environment = os.environ | ({"REPRO_HOST": host} if host else {})
     process = subprocess.Popen(
@@ -64,7 +64,7 @@ def end(process: subprocess.Popen) -> None:
 
 
 @pytest.fixture
-def claim(folder: RunFolder) -> Iterator[Claim]:
+def lease(folder: RunFolder) -> Iterator[Lease]:
     found = take(folder, 0, LEASE)
     assert found is not None
     yield found
@@ -81,7 +81,7 @@ def free_after(watch: Watch, folder: RunFolder, seconds: float = 20.0) -> float:
 
 
 def test_of_many_at_once_one_gets_the_run(folder: RunFolder) -> None:
-    got: list[Claim | None] = []
+    got: list[Lease | None] = []
     ready = threading.Barrier(16)
 
     def go() -> None:
@@ -93,28 +93,27 @@ def test_of_many_at_once_one_gets_the_run(folder: RunFolder) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    (claim,) = filter(None, got)
-    assert len(got) == 16 and claim.number == newest(folder) == 1
-    claim.release("failed")
+    (lease,) = filter(None, got)
+    assert len(got) == 16 and lease.number == newest(folder) == 1
+    lease.release("failed")
 
 
 def test_numbers_grow_and_a_released_run_is_free(folder: RunFolder) -> None:
     for number in (1, 2, 3):
-        with claimed(folder, LEASE) as claim:
-            assert claim.number == number
-            assert Watch().free(folder) is None
+        lease = take(folder, lease_s=LEASE)
+        assert lease is not None and lease.number == number and Watch().free(folder) is None
+        lease.release("finished")
         assert Watch().free(folder) == number
 
 
-def test_a_run_in_other_hands_is_busy(folder: RunFolder, claim: Claim) -> None:
-    with pytest.raises(RunBusy, match=folder.run_id), claimed(folder):
-        pass
+def test_a_run_in_other_hands_is_busy(folder: RunFolder, lease: Lease) -> None:
+    assert take(folder) is None
 
 
-def test_a_beating_claim_outlives_its_lease(folder: RunFolder, claim: Claim) -> None:
+def test_a_beating_lease_outlives_its_length(folder: RunFolder, lease: Lease) -> None:
     watch, until = Watch(), time.monotonic() + 2.5 * LEASE
     while time.monotonic() < until:
-        assert watch.free(folder) is None and not claim.lost()
+        assert watch.free(folder) is None and not lease.lost()
         time.sleep(0.05)
 
 
@@ -127,24 +126,24 @@ def test_a_dead_process_of_this_machine_is_known_at_once(folder: RunFolder) -> N
     process.communicate()
 
 
-def test_another_process_of_the_same_number_is_another_process(folder: RunFolder, claim: Claim) -> None:
-    path = folder.path / "claims" / "000001.json"
+def test_another_process_of_the_same_number_is_another_process(folder: RunFolder, lease: Lease) -> None:
+    path = folder.path / "leases" / "000001.json"
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"process": "1"}), encoding="utf-8")
     assert Watch().free(folder) == 1
 
 
-def test_a_dead_machine_is_known_after_the_lease_of_its_claim(folder: RunFolder) -> None:
+def test_a_dead_machine_is_known_after_its_lease(folder: RunFolder) -> None:
     process = hold(folder, host="elsewhere")
     end(process)
     assert free_after(Watch(), folder) >= LEASE
 
 
-def test_a_claim_that_a_failing_machine_left_unreadable_ends_with_the_lease(
+def test_a_lease_that_a_failing_machine_left_unreadable_ends_with_its_length(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "LEASE_S", LEASE)
-    (folder.path / "claims").mkdir()
-    (folder.path / "claims" / "000004.json").write_bytes(b"")
+    (folder.path / "leases").mkdir()
+    (folder.path / "leases" / "000004.json").write_bytes(b"")
     assert free_after(Watch(), folder) >= LEASE
     assert Watch().settle(folder) == 4
 
@@ -157,16 +156,15 @@ def test_a_stopped_worker_that_wakes_knows_that_it_has_lost(folder: RunFolder) -
     assert successor is not None and successor.number == 2
     process.send_signal(signal.SIGCONT)
     assert process.communicate("\n", timeout=60)[0].strip() == "True"
-    assert not successor.gone()
+    assert not successor.lost(look=True)
     successor.release("failed")
 
 
-def test_a_finished_run_is_lost_to_all_others(folder: RunFolder, claim: Claim) -> None:
-    claim.check()
+def test_a_finished_run_is_lost_to_all_others(folder: RunFolder, lease: Lease) -> None:
+    assert not lease.lost(look=True)
     assert RunFolder(folder.root, folder.run_id, 7).write_summary({"run_id": folder.run_id, "steps": 1})
-    with pytest.raises(ClaimLost):
-        claim.check()
-    assert not claim.folder.write_summary({"run_id": folder.run_id, "steps": 2})
+    assert lease.lost(look=True)
+    assert not lease.folder.write_summary({"run_id": folder.run_id, "steps": 2})
     assert folder.summary() == {"run_id": folder.run_id, "steps": 1}
 
 
@@ -178,7 +176,7 @@ def save(home: Path, step: int, content: str = "") -> None:
 
 
 def test_an_attempt_goes_on_from_the_furthest_and_touches_none_other(folder: RunFolder) -> None:
-    save(folder.path, 3)  # trained without a claim
+    save(folder.path, 3)  # trained without a lease
     one = begin(folder.path, 1)
     save(one, 6)
     (one / "checkpoints/9.orbax-checkpoint-tmp-1").mkdir()
@@ -255,11 +253,11 @@ def test_of_a_killed_attempt_the_last_beat_says_how_long_it_ran(folder: RunFolde
     assert entry["outcome"] == "killed" and 0 < entry["seconds"] < 60
 
 
-def test_status_tells_running_stopped_and_failed(folder: RunFolder, claim: Claim) -> None:
+def test_status_tells_running_stopped_and_failed(folder: RunFolder, lease: Lease) -> None:
     def state() -> dict:
         return states(None, folder.root, time.time())[0]
 
-    claim.note({"stage": "training", "step": 4, "loss": 2.0, "tokens_per_s": 16.0})
+    lease.mark({"stage": "training", "step": 4, "loss": 2.0, "tokens_per_s": 16.0})
     deadline = time.monotonic() + 20
     while state()["step"] != 4:
         assert time.monotonic() < deadline
@@ -267,11 +265,11 @@ def test_status_tells_running_stopped_and_failed(folder: RunFolder, claim: Claim
     left = (RUN.steps - 4) * RUN.batch * RUN.model.seq_len / 16.0
     assert found["state"] == "running" and found["seconds_left"] == round(left)
     assert states(None, folder.root, time.time() + 100)[0]["state"] == "stopped"
-    claim.release("failed")
+    lease.release("failed")
     save(begin(folder.path, 1), 3)
     found = state()
     assert (found["state"], found["step"], found["attempts"]) == ("stopped", 3, 1) and found["checkpoint_age_s"] <= 60
-    claim.folder.write_failure("first\nlast line", crashed=True)
+    lease.folder.write_failure("first\nlast line", crashed=True)
     assert (state()["state"], state()["reason"]) == ("failed", "last line")
 
 
@@ -281,35 +279,35 @@ def test_two_thousand_runs_in_two_seconds(tmp_path: Path) -> None:
     runs = [RunFolder(tmp_path, f"run-{i:04d}") for i in range(2000)]
     for run in runs:
         path = run.path
-        (path / "claims").mkdir(parents=True)
+        (path / "leases").mkdir(parents=True)
         (path / "config.json").write_text(text, encoding="utf-8")
         holder = {"host": "elsewhere", "pid": 1, "process": "1", "lease_s": 60.0}
-        (path / "claims" / "000001.json").write_text(json.dumps(holder), encoding="utf-8")
-        (path / "claims" / "000001.beat").write_text(json.dumps({"beat": 1}), encoding="utf-8")
-    (runs[-1].path / "claims" / "000001.end").write_text("{}", encoding="utf-8")
+        (path / "leases" / "000001.json").write_text(json.dumps(holder), encoding="utf-8")
+        (path / "leases" / "000001.beat").write_text(json.dumps({"beat": 1}), encoding="utf-8")
+    (runs[-1].path / "leases" / "000001.end").write_text("{}", encoding="utf-8")
     watch, start = Watch(), time.process_time()
     found = [(run, over) for run in runs if (over := watch.free(run))]
-    claim = take(*found[0])
-    claiming = time.process_time() - start
-    assert claim is not None and claim.number == 2 and claim.folder.run_id == runs[-1].run_id and len(found) == 1
+    lease = take(*found[0])
+    taking = time.process_time() - start
+    assert lease is not None and lease.number == 2 and lease.folder.run_id == runs[-1].run_id and len(found) == 1
     start = time.process_time()
     shown = states(None, tmp_path, at)
     status = time.process_time() - start
-    claim.release("failed")
+    lease.release("failed")
     assert len(shown) == 2000 and all(record["state"] == "running" for record in shown)
     start = time.process_time()
     planned = states(unique(expand(load("table5"), "smoke", 170))[:2000], tmp_path, at)
     expected = time.process_time() - start
     assert len(planned) == 2000 and all(record["state"] == "missing" for record in planned)
-    print(f"claiming among 2,000 runs {claiming:.2f} s, status {status:.2f} s, of what is planned {expected:.2f} s")
-    assert claiming < 2 and status < 2 and expected < 2
+    print(f"taking among 2,000 runs {taking:.2f} s, status {status:.2f} s, of what is planned {expected:.2f} s")
+    assert taking < 2 and status < 2 and expected < 2
 
 
-def test_no_hard_links_no_space_no_claim(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_hard_links_no_space_no_lease(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.link", full)
     with pytest.raises(UserError, match="could not be written"):
         take(folder, 0)
-    assert newest(folder) == 0 and list((folder.path / "claims").iterdir()) == []
+    assert newest(folder) == 0 and list((folder.path / "leases").iterdir()) == []
