@@ -19,7 +19,6 @@ from msgspec import Meta
 
 from repro.errors import UserError
 
-CORPORA = ("mini", "smoke", "c4", "dolma")  # named in configs, made by repro.corpus: neither imports the other
 MOST = 10**9  # of anything that is counted where no smaller bound is named
 LARGEST = 1e12  # a number above it is infinite or a slip of the hand
 

@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 GROUND = {"repro.errors", "repro.words", "repro.disk", "repro.files", "repro.cores", "repro.values", "repro.stopping"}
+GROUND |= {"repro.corpora"}  # what the spec names and the corpus makes
 # package: what it may import beside itself and the ground
 MAY_IMPORT = {
     "repro.errors": set(),
@@ -23,6 +24,7 @@ MAY_IMPORT = {
     "repro.files": {"repro.errors", "repro.words", "repro.disk"},
     "repro.cores": {"repro.errors"},
     "repro.values": {"repro.errors"},
+    "repro.corpora": {"repro.errors"},
     "repro.stopping": {"repro.errors"},
     "repro.spec": set(),
     "repro.corpus": set(),

@@ -8,6 +8,7 @@ not listed.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from repro.corpora import CORPORA
 from repro.spec.config import ModelConfig, RunConfig, SyncConfig
 from repro.spec.experiment import PlannedRun
 from repro.spec.formats import FORMATS
@@ -93,8 +94,7 @@ def _data(config: RunConfig) -> Iterator[Assumption]:
         else f"the {config.model.vocab:,} bytes",
         "the paper gives the size and not the tokenizer" if config.scale == "paper" else "sized to the small models",
     )
-    if config.corpus == "dolma":
-        yield Assumption("version of Dolma", "v1_7", "the paper names none")
+    yield from (Assumption(*note) for note in CORPORA[config.corpus].notes)
     yield Assumption(
         "validation set",
         f"{config.validation.sequences:,} held-out sequences of {config.model.seq_len:,}",
@@ -107,9 +107,7 @@ def _batch_reason(config: RunConfig) -> str:
     rounds += f"H = {PAPER_LONGEST_EVERY}"
     if config.scale != "paper":
         return f"what two cores train in minutes; {rounds}"
-    if config.corpus == "dolma":
-        return "the hours of Table 1 at its step time imply it"
-    return f"the paper gives none for C4; {rounds}"
+    return f"{CORPORA[config.corpus].batch_reason}; {rounds}"
 
 
 def _model(config: RunConfig) -> Iterator[Assumption]:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 
 from analysis.paper.assumptions import footnotes
 from analysis.paper.published import Published, by_place, interval, items, load
+from repro.corpora import CORPORA
 from repro.errors import UserError
 from repro.network.account import run_bytes
 from repro.spec.config import RunConfig
@@ -103,7 +104,7 @@ def _planned(run: PlannedRun, rows: tuple[str, ...], printed: dict[tuple[str, st
     size = run.paper_row.split(" | ")[0]
     at_paper = config.scale == "paper"
     flops = printed.get((size, "Flops")) if at_paper else None
-    budget = printed.get((size, "Token budget")) if at_paper and config.corpus == "c4" else None
+    budget = printed.get((size, "Token budget")) if at_paper and CORPORA[config.corpus].budgets else None
     fragments = len(cut(sync.fragments, config.model.layers)) if sync else None
     return Plan(
         run_id=run.run_id,

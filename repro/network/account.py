@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+from repro.corpora import CORPORA
 from repro.errors import UserError
 from repro.spec.config import ModelConfig, OuterConfig, RunConfig, SyncConfig
 from repro.spec.fragments import Fragment, cut
@@ -17,7 +18,8 @@ from repro.spec.schedule import sync_steps
 from repro.spec.shapes import fragment_shapes, parameter_count
 
 GIBI, TEBI = 2**30, 2**40
-TABLE_BATCH_TOKENS = 2**20  # what 0.67 hours at 0.1 s a step imply for Table 1 (24,290 steps)
+# Table 1's: what 0.67 hours at 0.1 s a step imply (24,290 steps)
+TABLE_BATCH_TOKENS = CORPORA["dolma"].batch_tokens
 
 Collective = Literal["none", "ring", "all-gather"]
 

@@ -11,10 +11,11 @@ it holds its neutral value.
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Annotated, Any
 
+from repro.corpora import CORPORA
 from repro.errors import UserError
 from repro.spec.formats import DROPS, FORMATS
 from repro.spec.optim_state import OUTER
-from repro.values import CORPORA, check_fields, number, one_of, several, text, whole
+from repro.values import check_fields, number, one_of, several, text, whole
 
 SCALES = ("paper", "mini", "smoke")
 MOST_LAYERS, MOST_REPLICAS, MOST_STEPS, MOST_EVERY = 1_000, 10_000, 10**8, 10**6

@@ -11,6 +11,7 @@ import dataclasses
 import math
 import re
 
+from repro.corpora import CORPORA
 from repro.errors import UserError
 from repro.spec.config import SCALES, InnerConfig, ModelConfig, RunConfig, SyncConfig, ValidationConfig
 from repro.words import counted
@@ -27,12 +28,9 @@ MINI_MODELS = {
 MINI_LADDER = {"35M": "45k", "100M": "70k", "200M": "118k"}  # Table 5's first sizes
 SMOKE_LAYERS = {"45k": 2, "70k": 3, "118k": 4, "66k": 3}
 PAPER_FRAGMENT = 3  # layers a fragment, which becomes one in miniature
-MINI_VOCAB, MINI_SEQ, MINI_BATCH = 1_024, 128, 8
+MINI_VOCAB, MINI_SEQ, MINI_BATCH = CORPORA["mini"].vocab, 128, 8
 # Peak rates chosen by experiments/streaming/tuning.py (results in data/results/mini.json, which a test compares).
 MINI_LEARNING_RATE = {"data-parallel": 2.0**-5, "diloco": 2.0**-6, "streaming": 2.0**-6}
-
-
-BATCH_TOKENS = {"c4": 2**18, "dolma": 2**20}  # of two replicas at paper scale: a miniature keeps multiples of it
 
 
 def at_scale(config: RunConfig, scale: str, mini_model: str = "") -> RunConfig | None:
@@ -47,6 +45,10 @@ def at_scale(config: RunConfig, scale: str, mini_model: str = "") -> RunConfig |
     size = mini_model or MINI_LADDER.get(config.model.size)
     if size is None or (config.sync and not _has_mini_fragments(config.sync)):
         return None
+    if not CORPORA[config.corpus].batch_tokens:
+        raise UserError(
+            f"corpus={config.corpus!r} has no miniature: its record in repro/corpora.py lacks batch_tokens."
+        )
     mini = _mini(config, size)
     return mini if scale == "mini" else _smoke(mini)
 
@@ -73,7 +75,7 @@ def _mini(config: RunConfig, size: str) -> RunConfig:
     layers, ffn_width, heads = MINI_MODELS[size]
     model = ModelConfig(size, layers, ffn_width, heads, MINI_VOCAB, MINI_SEQ, compute_dtype="float32")
     budget = config.tokens / config.model.params_by_rule  # 20 in the main runs, more when overtrained
-    batch = MINI_BATCH * config.batch * config.model.seq_len // BATCH_TOKENS[config.corpus]
+    batch = MINI_BATCH * config.batch * config.model.seq_len // CORPORA[config.corpus].batch_tokens
     steps = round(budget * model.params_by_rule / (batch * MINI_SEQ))
     return dataclasses.replace(
         config,
@@ -124,7 +126,7 @@ def _cut(sync: SyncConfig, size: int, layers: int) -> SyncConfig:
 def _smoke(mini: RunConfig) -> RunConfig:
     """Seconds on one core: 24 steps at the usual batch, H of 6 or 12 and a τ below it."""
     layers = SMOKE_LAYERS[mini.model.size]
-    model = ModelConfig(f"{2 + layers}k", layers, 64, 1, 256, 16, compute_dtype="float32")
+    model = ModelConfig(f"{2 + layers}k", layers, 64, 1, CORPORA["smoke"].vocab, 16, compute_dtype="float32")
     steps = 24 * MINI_BATCH // mini.batch
     return dataclasses.replace(
         mini,

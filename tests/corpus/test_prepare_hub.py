@@ -20,13 +20,14 @@ import sentencepiece
 from fake_hub import C4, CARD, DOLMA, fake_hub
 
 from repro.commands.cli import main
+from repro.corpora import CORPORA, Corpus, Hub, hub_of
 from repro.corpus.prepare import is_prepared, prepare, token_folder
 from repro.corpus.text_bytes import bits_per_byte
 from repro.corpus.tokenizer import train_pieces
 from repro.corpus.tokens import open_tokens
 from repro.corpus.web.build import TextRequest, describe_folder, prepare_text
 from repro.corpus.web.remote import Backoff
-from repro.corpus.web.sources import CORPORA, promised, spread
+from repro.corpus.web.sources import promised, spread
 from repro.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -108,6 +109,25 @@ def test_every_document_in_order_and_nothing_else(tmp_path, model):
         assert tokens.text_bytes == sum(len(text.encode()) for text in texts[split])
         assert len(tokens.shards) > 4 * (split == "train")
     assert sorted(path.suffix for path in folder.iterdir() if path.suffix != ".bin") == [".json", ".model"]
+
+
+def test_a_new_corpus_is_one_record(tmp_path, model, monkeypatch, capsys):
+    """In the layout of C4, with words of its own for the splits."""
+    splits = {"train": ("book",), "validation": ("extra-book",)}
+    hub = Hub("nobody/books", ("all",), "0" * 40, "configurations", splits, 0, "none", "the files extra-book*")
+    monkeypatch.setitem(CORPORA, "books", Corpus("books", vocab=320, hub=hub))
+    texts = {"book-1": texts_of("t", 40), "extra-book-1": texts_of("v", 10)}
+    for name, documents in texts.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in documents), "utf-8")
+    words = ["prepare", "books", "--source", str(tmp_path), "--tokenizer", str(model), "--cache", str(tmp_path / "c")]
+    assert main([*words, "--workers", "1"]) == 0
+    folder = Path(capsys.readouterr().out.strip())
+    assert folder == token_folder("books", tmp_path / "c") and is_prepared("books", tmp_path / "c")
+    assert decoded(folder, "train", model) == texts["book-1"]
+    assert decoded(folder, "validation", model) == texts["extra-book-1"]
+    (tmp_path / "extra-book-1.jsonl").unlink()
+    assert main([*words, "--limit-files", "1"]) == 2
+    assert "has no validation file of books (extra-book.* with" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("form", ["jsonl", "json.zst", "parquet"])
@@ -585,7 +605,7 @@ def command(*words, cache, hub=None, home=None):
 
 def test_c4_from_the_hub_is_c4_from_a_folder(tmp_path, model):
     write_c4(tmp_path / "c4" / "en", documents=20, files=3)
-    revision = CORPORA["c4"].revision
+    revision = hub_of("c4").revision
     files = {f"en/{path.name}": path.read_bytes() for path in (tmp_path / "c4" / "en").iterdir()}
     local = make(tmp_path / "c4", model, tmp_path)
     with fake_hub() as hub:
@@ -610,7 +630,7 @@ def test_c4_from_the_hub_is_c4_from_a_folder(tmp_path, model):
 
 
 def test_dolma_from_its_list_of_addresses(tmp_path, model):
-    revision = CORPORA["dolma"].revision
+    revision = hub_of("dolma").revision
     texts = {"books": texts_of("b", 50), "wiki": texts_of("w", 50)}
     with fake_hub() as hub:
         for name, here in texts.items():

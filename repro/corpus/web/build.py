@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from repro.corpora import hub_of, named
 from repro.corpus.folders import locked, point
 from repro.corpus.preparing import Progress
-from repro.corpus.recipes import TEXT_VOCAB, TextRecipe
+from repro.corpus.recipes import TextRecipe
 from repro.corpus.shards import SPLITS, is_held_out, summary, text_digest, write_manifest, writing_to
 from repro.corpus.tokenizer import MODEL, describe, read_model, store_model, train_pieces
 from repro.corpus.tokens import MANIFEST, Tokenizer
@@ -24,7 +25,6 @@ from repro.corpus.web.reading import Reader, SourceFile, Text
 from repro.corpus.web.remote import Backoff
 from repro.corpus.web.slices import Job, records_of, tokenize_file
 from repro.corpus.web.sources import (
-    CORPORA,
     content_digest,
     hub_files,
     hub_token,
@@ -86,10 +86,10 @@ def prepare_text(request: TextRequest, cache: Path, workers: int, progress: Prog
 
 def recipe_of(request: TextRequest, files: list[SourceFile] | None, model: bytes | None) -> TextRecipe:
     """Everything that decides the bytes; UserError on a bad value. `files` is None for the hub."""
-    known = CORPORA[request.corpus]
+    known = hub_of(request.corpus)
     if request.revision is not None and not re.fullmatch(r"[0-9a-f]{40}", request.revision):
         raise UserError(f"--revision {request.revision} is not a commit of 40 digits: only that stays the same.")
-    vocab = request.vocab or TEXT_VOCAB
+    vocab = request.vocab or named(request.corpus).vocab
     if model is not None:
         vocab = describe(model, request.tokenizer, request.eos_piece).vocab
         if request.vocab not in (None, vocab):
@@ -134,7 +134,7 @@ def describe_folder(folder: Path) -> str:
 
 def _name(request: TextRequest) -> str | None:
     """The name on the hub; None for local files of Dolma whose version the user doesn't say."""
-    names = CORPORA[request.corpus].names
+    names = hub_of(request.corpus).names
     if request.name not in (None, *names):
         raise UserError(f"--name {request.name}: {request.corpus} has {', '.join(names)}.")
     if request.name is None and request.source != "hub" and len(names) > 1:
@@ -194,7 +194,7 @@ def _held_out(text: str, recipe: TextRecipe) -> bool:
 
 
 def _close(request: TextRequest, recipe: TextRecipe, folder: Path, tokenizer: Tokenizer, jobs: list[Job]) -> None:
-    known = CORPORA[recipe.corpus]
+    known = hub_of(recipe.corpus)
     records = [records_of(job) for job in jobs]
     splits = {
         split: summary(

@@ -6,9 +6,9 @@ loading script, which `datasets` no longer runs, and a list of addresses for eac
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from repro.corpora import Hub, hub_of
 from repro.corpus.web.reading import SUFFIXES, SourceFile
 from repro.corpus.web.remote import OFFLINE, TRANSIENT, Backoff, Say, TransferError, insist
 from repro.errors import UserError
@@ -16,43 +16,12 @@ from repro.errors import UserError
 _REACH_TRIES = 3  # to reach the hub at all: without a network, patience helps nobody
 
 
-@dataclass(frozen=True)
-class Corpus:
-    """A corpus on the hub. `validation` says where its validation split comes from."""
-
-    repository: str
-    names: tuple[str, ...]  # the first is the default
-    revision: str
-    held_out_per_mille: int
-    licence: str
-    validation: str
-
-
-CORPORA = {
-    "c4": Corpus(
-        "allenai/c4",
-        ("en",),
-        "1588ec454efa1a09f29cd18ddd04fe05fc8653a2",
-        0,
-        "ODC-BY",
-        "the files c4-validation.*",
-    ),
-    "dolma": Corpus(
-        "allenai/dolma",
-        ("v1_7", "v1_6", "v1_6-sample", "v1_5", "v1_5-sample", "v1"),
-        "7f48140530a023e9ea4c5cfb141160922727d4d3",
-        1,
-        "ODC-BY",
-        "held out by a seeded hash of the text",
-    ),
-}
-
-
 def local_files(corpus: str, name: str | None, folder: Path) -> list[SourceFile]:
     """Every file of the corpus in a folder (or one file), in the order of their names; UserError if there is none."""
     if not folder.exists():
         raise UserError(f"--source {folder} does not exist: give the folder that holds the files of {corpus}.")
-    if corpus == "c4":  # its configurations lie side by side
+    hub = hub_of(corpus)
+    if hub.layout == "configurations":  # they lie side by side
         root = folder / str(name) if (folder / str(name)).is_dir() else folder
         paths = list(root.iterdir()) if root.is_dir() else [root]
     else:
@@ -64,7 +33,7 @@ def local_files(corpus: str, name: str | None, folder: Path) -> list[SourceFile]
     files = [
         SourceFile(split, file, str(named[file]), _version(named[file]))
         for file in sorted(named)
-        if (split := _split(corpus, file))
+        if (split := _split(hub, file))
     ]
     _require_splits(corpus, files, f"--source {folder}")
     return files
@@ -72,14 +41,14 @@ def local_files(corpus: str, name: str | None, folder: Path) -> list[SourceFile]
 
 def hub_files(corpus: str, name: str, revision: str, backoff: Backoff, say: Say) -> list[SourceFile]:
     """The same of the hub, at a revision; UserError that names the offline way if it can't be reached."""
-    known = CORPORA[corpus]
+    known = hub_of(corpus)
     what = f"{known.repository} ({name}) on the hub"
-    list_files = _c4_files if corpus == "c4" else _dolma_files
+    list_files = {"configurations": _configuration_files, "addresses": _addressed_files}[known.layout]
     reach = Backoff(backoff.first, backoff.longest, min(_REACH_TRIES, backoff.attempts))
 
     def ask() -> list[SourceFile]:
         insist(lambda: _reach(known.repository, revision), what, reach, say)
-        return list_files(known.repository, name, revision)
+        return list_files(known, name, revision)
 
     files = insist(lambda: _asked(ask, known.repository, name, revision), what, backoff, say)
     _require_splits(corpus, files, what)
@@ -123,11 +92,9 @@ def on_hub(file: SourceFile) -> bool:
     return file.place.startswith(ENDPOINT + "/")
 
 
-def _split(corpus: str, name: str) -> str | None:
-    if corpus == "dolma":
-        return "train"
-    file = PurePosixPath(name).name.removeprefix("c4-")
-    return next((split for split in ("train", "validation") if file.startswith(split)), None)
+def _split(hub: Hub, name: str) -> str | None:
+    file = PurePosixPath(name).name
+    return next((split for split, words in hub.splits.items() if file.startswith(words)), None)
 
 
 def _version(path: Path) -> str:
@@ -136,10 +103,9 @@ def _version(path: Path) -> str:
 
 
 def _require_splits(corpus: str, files: list[SourceFile], where: str) -> None:
-    wanted = ("train", "validation") if corpus == "c4" else ("train",)
-    for split in wanted:
+    for split, words in hub_of(corpus).splits.items():
         if not any(file.split == split for file in files):
-            pattern = f"c4-{split}.*" if corpus == "c4" else "*"
+            pattern = f"{words[0]}.*" if words[0] else "*"
             raise UserError(
                 f"{where} has no {split} file of {corpus} ({pattern} with an ending of {', '.join(SUFFIXES)}):"
                 " give the folder as it lies on the hub."
@@ -169,29 +135,29 @@ def _asked(ask: Callable[[], list[SourceFile]], repository: str, name: str, revi
         raise UserError(f"{repository} can't be read (the hub answers {code}): check access, or {OFFLINE}.") from error
 
 
-def _c4_files(repository: str, name: str, revision: str) -> list[SourceFile]:
+def _configuration_files(hub: Hub, name: str, revision: str) -> list[SourceFile]:
     import datasets
     from huggingface_hub import HfApi, hf_hub_url
     from huggingface_hub.hf_api import RepoFile
 
     datasets.disable_progress_bars()
-    found = datasets.load_dataset_builder(repository, name, revision=revision).config.data_files or {}
+    found = datasets.load_dataset_builder(hub.repository, name, revision=revision).config.data_files or {}
     # hf://datasets/OWNER/NAME@REVISION/PATH
     paths = {
         split: sorted(str(place).partition("@")[2].partition("/")[2] for place in found.get(split, ()))
-        for split in ("train", "validation")
+        for split in hub.splits
     }
     listed = [
         entry
         for folder in sorted({PurePosixPath(path).parent.as_posix() for each in paths.values() for path in each})
-        for entry in HfApi().list_repo_tree(repository, folder, revision=revision, repo_type="dataset")
+        for entry in HfApi().list_repo_tree(hub.repository, folder, revision=revision, repo_type="dataset")
     ]
     sizes = {entry.path: entry.size for entry in listed if isinstance(entry, RepoFile)}
     return [
         SourceFile(
             split,
             PurePosixPath(path).name,
-            hf_hub_url(repository, path, repo_type="dataset", revision=revision),
+            hf_hub_url(hub.repository, path, repo_type="dataset", revision=revision),
             revision,
             sizes.get(path),
         )
@@ -200,10 +166,10 @@ def _c4_files(repository: str, name: str, revision: str) -> list[SourceFile]:
     ]
 
 
-def _dolma_files(repository: str, name: str, revision: str) -> list[SourceFile]:
+def _addressed_files(hub: Hub, name: str, revision: str) -> list[SourceFile]:
     from huggingface_hub import hf_hub_download
 
-    listed = hf_hub_download(repository, f"urls/{name}.txt", repo_type="dataset", revision=revision)
+    listed = hf_hub_download(hub.repository, f"urls/{name}.txt", repo_type="dataset", revision=revision)
     urls = sorted(set(Path(listed).read_text(encoding="utf-8").split()))
     return [SourceFile("train", "/".join(url.split("/")[3:]), url, revision) for url in urls]
 
