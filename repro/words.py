@@ -3,6 +3,7 @@
 import io
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 def counted(count: int | str, noun: str) -> str:
@@ -15,6 +16,11 @@ def span(numbers: Iterable[int]) -> str:
     found = sorted(numbers)
     few, many = found[0], found[-1]
     return f"{few:,}" if few == many else f"{few:,} to {many:,}"
+
+
+def last_line(text: str) -> str:
+    """The sentence at the end of a reason, which may be a whole trace. IndexError for none."""
+    return text.strip().splitlines()[-1]
 
 
 UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
@@ -42,6 +48,11 @@ def short(value: float, units: tuple[tuple[float, str], ...] = UNITS) -> str:
         if value >= 0.9995 * unit:  # what rounds to 1,000 of a unit is 1 of the next
             return f"{value / unit:#.3g}".rstrip(".") + name
     return f"{value:.0f}"
+
+
+def print_line(console: Any, text: str) -> None:
+    """Onto a console of rich, beside its bars: the text as it is on one line, which only a screen may wrap."""
+    console.print(text, soft_wrap=True, highlight=False, markup=False)
 
 
 def show_what_can_be() -> None:

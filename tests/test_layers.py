@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 GROUND = {"repro.errors", "repro.words", "repro.disk", "repro.files", "repro.cores", "repro.values", "repro.stopping"}
-GROUND |= {"repro.corpora"}  # what the spec names and the corpus makes
+GROUND |= {"repro.corpora", "repro.pool"}  # what the spec names and the corpus makes; worker processes
 # package: what it may import beside itself and the ground
 MAY_IMPORT = {
     "repro.errors": set(),
@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "repro.values": {"repro.errors"},
     "repro.corpora": {"repro.errors"},
     "repro.stopping": {"repro.errors"},
+    "repro.pool": {"repro.errors", "repro.cores", "repro.disk"},
     "repro.spec": set(),
     "repro.corpus": set(),
     "repro.network": {"repro.spec"},

@@ -15,7 +15,7 @@ from repro.spec.config import OuterConfig
 from repro.spec.experiment import PlannedRun, expand, left_out, rounds, shared_rows
 from repro.spec.identity import canonical
 from repro.spec.metric import METRIC_VERSION
-from repro.words import counted, span
+from repro.words import counted, last_line, span
 
 OLDER = (
     f"bits a byte of a version before {METRIC_VERSION} are never compared with newer ones (docs/data.md), losses and "
@@ -117,7 +117,7 @@ def _sources(table: Table) -> Iterator[str]:
         yield f"The training text holds train splits of {', '.join(domains)}: scores on these are in-domain."
     for result in table.results:
         if result.state == "failed" and result.failure:
-            reason = str(result.failure["reason"]).strip().splitlines()[-1]
+            reason = last_line(result.failure["reason"])
             yield f"{result.run.run_id} failed: {reason}"
         elif result.state != "done" and any(r.state == "done" for r in table.results):
             yield f"{result.run.run_id}: {result.state}."

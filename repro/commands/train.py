@@ -5,9 +5,10 @@ the cluster that JAX finds in the environment. Folders must be shared between th
 """
 
 import argparse
+import contextlib
+import json
 import signal
 import sys
-import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from experiments.registry import trained
 from repro.commands import options
 from repro.cores import cores
-from repro.diloco.jax_settings import pin
+from repro.diloco.jax_settings import start_jax
 from repro.diloco.resource_flags import MESH, add_flags, asked
 from repro.diloco.resources import Resources
 from repro.disk import local
@@ -27,7 +28,7 @@ from repro.runs import restarts
 from repro.runs.folder import RunFolder, open_folder
 from repro.runs.leases import LEASE_S, Lease, LeaseLost, take
 from repro.runs.progress import line
-from repro.runs.worker import explain, record_failure, tell
+from repro.runs.worker import record_failure
 from repro.spec.config import RunConfig
 from repro.spec.experiment import expand
 from repro.spec.identity import from_json, run_id
@@ -78,10 +79,9 @@ def main(args: argparse.Namespace) -> int:
     stop = Stop(lambda sentence: _tell(args, sentence, interrupted=sentence))
     stop.free(lambda: "Stopped before anything was begun.")
     train_here(smoke=config.scale == "smoke", simulated=args.devices is not None)
-    pin()
+    start_jax(args.cache)
     from repro.training.processes import Cluster, any_of, from_first, is_first, join
 
-    _keep_programs(args.cache)
     cluster = Cluster(args.cluster, args.coordinator, args.processes, args.process, args.devices)
     open_run = RunFolder(args.root, run_id(config))
     before = restarts.unmet(open_run) if args.restarts else 0
@@ -119,7 +119,7 @@ def main(args: argparse.Namespace) -> int:
         raise UserError(str(message)) from message
     except Exception as error:
         if lease and not lease.lost(look=True):
-            _record(lease, error)
+            record_failure(lease, error)
         raise
     finally:
         if lease:
@@ -136,15 +136,11 @@ def _given_up(folder: RunFolder, starts: int) -> UserError:
     return UserError(reason)
 
 
-def _record(lease: Lease, error: Exception) -> None:
-    mendable = isinstance(error, (UserError, OSError))
-    record_failure(lease, explain(error) if mendable else traceback.format_exc(), crashed=not mendable)
-
-
 def _tell(args: argparse.Namespace, text: str, **message: Any) -> None:
     """To a program or to a person."""
     if args.json:
-        tell(**message)
+        with contextlib.suppress(BrokenPipeError):  # a program that is gone is no failure of the run
+            print(json.dumps(message), flush=True)
     else:
         print(text, file=sys.stderr, flush=True)
 
@@ -220,12 +216,3 @@ def _mesh_words(resources: Resources) -> str:
     first = jax.devices()[0]
     mesh = " x ".join(f"{name} {getattr(resources, name)}" for name in MESH)
     return f"{resources.devices} x {first.device_kind} ({first.platform}), {mesh}"
-
-
-def _keep_programs(cache: Path) -> None:
-    """In the cache, unless the environment names another place."""
-    import jax
-
-    if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
-        jax.config.update("jax_compilation_cache_dir", str((cache / "xla").resolve()))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from repro.words import print_line
+
 Progress = Callable[[str, int, int], None]
 LINE_SECONDS = 10.0  # between two lines where there is no terminal
 
@@ -26,7 +28,7 @@ def progress_bar() -> Iterator[Progress]:
     columns = (TextColumn("{task.description:>12}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _Lines(console.print)
+        yield _Lines(lambda text: print_line(console, text))
         return
     with Bar(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from enum import Enum
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from repro.errors import UserError
@@ -89,6 +90,16 @@ def pin() -> None:
 
     for name in PINNED.keys() & jax.config.values.keys():
         jax.config.update(name, PINNED[name])
+
+
+def start_jax(cache: Path) -> None:
+    """Import JAX, pinned, with compiled programs kept in the cache where the environment names no other place."""
+    pin()
+    import jax
+
+    if jax.config.values["jax_compilation_cache_dir"] is None:
+        jax.config.update("jax_compilation_cache_dir", str((cache / "xla").resolve()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
 def xla_flags(given: str, *, smoke: bool) -> str:

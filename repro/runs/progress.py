@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from repro.spec.config import RunConfig
 from repro.spec.experiment import PlannedRun
-from repro.words import counted
+from repro.words import counted, print_line
 
 LINE_SECONDS = 15.0  # between two lines of one worker, without a terminal
 
@@ -62,7 +62,7 @@ class Board:
 
     def say(self, text: str) -> None:
         """A line above the bars."""
-        self._progress.console.print(text, highlight=False, markup=False)
+        print_line(self._progress.console, text)
 
     def update(self, worker: int, run: PlannedRun, message: dict[str, Any]) -> None:
         """A message of a worker: stage, step and, in training, loss and tokens/s."""

@@ -25,6 +25,7 @@ from repro.runs.takeover import completed, saved_steps
 from repro.spec.config import RunConfig
 from repro.spec.experiment import PlannedRun, unique
 from repro.spec.identity import canonical
+from repro.words import last_line
 
 STATES = ("finished", "running", "stalled", "unclear", "stopped", "failed", "missing")
 WATCH_SECONDS = 2.0
@@ -98,7 +99,7 @@ def _found(folder: RunFolder, config: dict[str, Any], at: float | None) -> Recor
         return record
     record |= {"state": "stopped"} | _saved(folder, at)
     if "failure.json" in found and (failure := folder.failure()) is not None:
-        record |= {"state": "failed", "reason": failure["reason"].strip().splitlines()[-1]}
+        record |= {"state": "failed", "reason": last_line(failure["reason"])}
     number = newest(folder) if "leases" in found else 0
     if number and (held_by := holder(folder, number)) is not None:
         record |= _held(folder, number, held_by, config, at)

@@ -27,15 +27,13 @@ from repro.corpus.shards import Document, write_manifest, write_shards
 from repro.corpus.text_bytes import bits_per_byte, text_bytes
 from repro.corpus.tokenizer import MODEL, describe, store_model, train_pieces
 from repro.corpus.tokens import Tokenizer, TokenSet, open_tokens
-from repro.diloco.jax_settings import FLAGS, LITTLE_EFFORT, PINNED, clean, in_force, pin
+from repro.diloco.jax_settings import FLAGS, LITTLE_EFFORT, PINNED, clean, in_force, pin, start_jax
 from repro.errors import UserError
-from repro.evaluation import evaluator
 from repro.machines.hardware import cpu
 from repro.results import curves
 from repro.results.collected import load as load_records
 from repro.results.collected import records, save
 from repro.results.read import Result, collect
-from repro.runs import worker
 from repro.runs.provenance import MARK, commit, dirty
 from repro.runs.sweep import environment
 from repro.spec.experiment import PlannedRun, expand, left_out
@@ -150,8 +148,7 @@ def _export(_: Path) -> object:
 ENTRIES: dict[str, Callable[[Path], object]] = {
     "train in Python": _train,
     "train": _train_command,
-    "worker": worker._configure_jax,
-    "evaluator": evaluator._configure_jax,
+    "worker": start_jax,
     "compile": _compile,
     "export": _export,
     "bench": _bench,

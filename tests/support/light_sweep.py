@@ -30,7 +30,7 @@ SHOWN = ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES", "XLA_FLAGS")
 WORKER = "worker"
 
 
-def attempt(config: Any, lease: Lease, args: Any, stop: Any) -> None:
+def attempt(config: Any, lease: Lease, args: Any, parent: Any, stop: Any) -> None:
     """As `repro.runs.attempt.attempt`."""
     shown = {name: os.environ.get(name) for name in SHOWN}
     entry, outcome = Attempt(lease.folder, {"environment": shown}), "failed"
@@ -53,6 +53,9 @@ def _train(steps: int, lease: Lease, stop: Any) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         case "deaf":
             time.sleep(1000)
+        case "print":
+            print("not a message", flush=True)
+            print('{"ended": "failed", "reason": "a stray line"}', flush=True)
     step = max(saved_steps(home), default=0)
     state = (home / f"checkpoints/{step}/state").read_text(encoding="utf-8") if step else lease.folder.run_id
     while step < steps:
@@ -83,7 +86,7 @@ def _save(folder: Path, step: int, state: str) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == WORKER:
-        repro.runs.worker._configure_jax = lambda _: time.sleep(2 if os.environ.get("LIGHT_SWEEP") == "late" else 0)
+        repro.runs.worker.start_jax = lambda _: time.sleep(2 if os.environ.get("LIGHT_SWEEP") == "late" else 0)
         repro.runs.worker._attempt = attempt
         del sys.argv[1]
         sys.exit(repro.runs.worker.main())
