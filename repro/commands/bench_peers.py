@@ -23,8 +23,8 @@ import numpy as np
 from repro.commands.peers.serve import SEQUENCE, SHAPES, Shape
 from repro.errors import UserError
 from repro.files import write_bytes
-from repro.runs.provenance import commit, machine
 from repro.machines.hardware import ALLOCATOR
+from repro.runs.provenance import commit, machine
 from repro.words import aligned
 
 BLOCKS, BLOCK_SECONDS = 9, 1.0

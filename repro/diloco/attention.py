@@ -1,9 +1,8 @@
 """Causal attention for a mesh: what each device computes of it, and with which kernel.
 
-`repro.diloco.model` has the plain form. `flash` is the TPU kernel that ships with JAX (Pallas): scores stay in the
-chip's
-fast memory, block by block, where the plain form writes an array of S × S for each head. A kernel is opaque to
-XLA's partitioner, so each device is given its own sequences and heads. It is computed again in the backward pass:
+`repro.diloco.derivatives` has the plain form. `flash` is the TPU kernel that ships with JAX (Pallas): scores stay in
+the chip's fast memory, block by block, where the plain form writes an array of S × S for each head. A kernel is opaque
+to XLA's partitioner, so each device is given its own sequences and heads. It is computed again in the backward pass:
 what it would keep has heads of 64 along the last axis, which TPUs fill up to 128, and so costs more than the scores do.
 """
 
@@ -14,8 +13,8 @@ from jax.experimental.pallas.ops.tpu.flash_attention import BlockSizes, flash_at
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from repro.diloco.derivatives import Attention, causal_attention
 from repro.diloco.mesh import SEQUENCE
-from repro.diloco.model import Attention, causal_attention
 
 BLOCK = 512  # positions a block, of queries and of keys
 

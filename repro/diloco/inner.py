@@ -18,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from repro.diloco import model as lm
 from repro.diloco import wire
 from repro.diloco.attention import attention_for
+from repro.diloco.derivatives import ANYWHERE, ONE_CPU, Kernels
 from repro.diloco.mesh import DATA, ROWS, SEQUENCE, tree_shardings, whole
 from repro.diloco.optim import inner_update
 from repro.diloco.resources import Resources
@@ -53,10 +54,31 @@ def inner_step(
         grads, loss = gradients(params, tokens)
         return *update(params, state, grads), loss
 
+    if on_one_cpu(mesh):
+        return _one_after_the_other(step, params, state, tokens)
     if resources.data == 1:
         return drjax.map_fn(step, (params, state, tokens), mesh=mesh)
     grads, loss_M = _over_groups(model, resources, mesh, gradients, params, tokens)
     return *drjax.map_fn(update, (params, state, grads), mesh=mesh), loss_M
+
+
+def on_one_cpu(mesh: Mesh) -> bool:
+    """Whether all replicas share one CPU device, as in the workers of a sweep."""
+    return mesh.size == 1 and mesh.devices.item().platform == "cpu"
+
+
+def kernels_for(resources: Resources, mesh: Mesh, rows: tuple[str, ...]) -> Kernels:
+    """What a replica's layers are computed by, its sequences being spread over the mesh axes `rows`."""
+    if on_one_cpu(mesh):
+        return ONE_CPU
+    return ANYWHERE._replace(attention=attention_for(resources.attention, mesh, rows))
+
+
+def _one_after_the_other(step: Callable[..., Any], *args_M: Tree) -> Any:
+    """`step` for each replica in turn: XLA's kernels for CPUs take longer over arrays with an axis of replicas."""
+    if jax.tree.leaves(args_M)[0].shape[0] == 1:
+        return jax.tree.map(lambda x: x[None], step(*jax.tree.map(lambda x: x[0], args_M)))
+    return jax.lax.map(lambda args: step(*args), args_M)
 
 
 def _over_groups(
@@ -87,7 +109,7 @@ def gradients_of(model: ModelConfig, resources: Resources, mesh: Mesh) -> Gradie
         "constrain": lambda x: jax.lax.with_sharding_constraint(x, spread),
         # Where a device has few rows, XLA looks some up in the other group, across the slow link: not in a whole table.
         "table": lambda x: jax.lax.with_sharding_constraint(x, whole(mesh)) if resources.data > 1 else x,
-        "attention": attention_for(resources.attention, mesh, rows),
+        "kernels": kernels_for(resources, mesh, rows),
     }
 
     def once(params: Tree, tokens: jax.Array) -> tuple[Tree, jax.Array]:

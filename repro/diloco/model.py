@@ -10,8 +10,7 @@ Assumptions, since the paper does not say: the details of NanoDO, its code base.
 uniform one, norm scales 1; learned positions added to the token embedding. QK-norm is a LayerNorm over each
 head, its scale shared by the heads of a layer.
 
-Three derivatives are written by hand, for speed alone: XLA's CPU backend transposes large activations in the
-ones that JAX derives, which makes a step of the smallest models 1.4 times as long. The mathematics is the same.
+What a layer is computed by, with derivatives by hand for speed, a caller chooses (`repro.diloco.derivatives`).
 """
 
 from collections.abc import Callable
@@ -21,14 +20,13 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from repro.diloco.derivatives import ANYWHERE, Kernels, head
 from repro.errors import UserError
 from repro.spec.config import ModelConfig
 
 Params = dict[str, dict[str, jax.Array]]
 Constrain = Callable[[jax.Array], jax.Array]
-Attention = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]  # [B, S, H, K] each; q comes scaled
 
-NORM_EPSILON = 1e-6
 REMAT_POLICIES: dict[str, Callable[..., Any] | None] = {
     "none": None,
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
@@ -52,24 +50,17 @@ def logits(
     remat: str = "none",
     constrain: Constrain = lambda x: x,
     table: Constrain = lambda x: x,
-    attention: Attention | None = None,
+    kernels: Kernels = ANYWHERE,
 ) -> jax.Array:
     """Logits [B, S, V], float32, of the token after each position; S may be shorter than `model.seq_len`.
 
     `unroll` and `remat` ("none", "dots": keep matrix products, "full": keep block inputs only) trade compile
     time, speed and memory, never the mathematics. `constrain` is called on each [B, S, d] stream between blocks
-    and on the logits, `table` on the token embeddings [V, d] before rows are looked up; `attention` computes in place
-    of `causal_attention`. Raises UserError on an unknown `remat` or a sequence longer than the model's.
+    and on the logits, `table` on the token embeddings [V, d] before rows are looked up; `kernels` compute a layer's parts.
+    Raises UserError on an unknown `remat` or a sequence longer than the model's.
     """
-    if remat not in REMAT_POLICIES:
-        raise UserError(f"Rematerialisation {remat!r} is unknown; choose one of {', '.join(REMAT_POLICIES)}.")
-    if tokens_BxS.shape[-1] > model.seq_len:
-        raise UserError(
-            f"A sequence of {tokens_BxS.shape[-1]} tokens does not fit the model's {model.seq_len} positions; "
-            "shorten it or raise seq_len."
-        )
-    decoder = Decoder(model, unroll, remat, constrain, table, attention)
-    return decoder.apply({"params": params}, tokens_BxS)  # pyright: ignore[reportReturnType]
+    how = {"unroll": unroll, "remat": remat, "constrain": constrain, "table": table, "kernels": kernels}
+    return _decoded(params, tokens_BxS, model, **how)
 
 
 def nll(
@@ -81,14 +72,19 @@ def nll(
     remat: str = "none",
     constrain: Constrain = lambda x: x,
     table: Constrain = lambda x: x,
-    attention: Attention | None = None,
+    kernels: Kernels = ANYWHERE,
 ) -> tuple[jax.Array, jax.Array]:
     """(training loss, mean negative log-likelihood), nats a token over [B, S+1] tokens, float32 scalars.
 
     loss = mean(nll + z · log²Z) with Z = Σ_v exp(logit_v) and z = `model.z_loss` (1e-4 in section 3 of the
     paper). The first S tokens of a row are read, the last S predicted.
     """
-    how = {"unroll": unroll, "remat": remat, "constrain": constrain, "table": table, "attention": attention}
+    how = {"unroll": unroll, "remat": remat, "constrain": constrain, "table": table, "kernels": kernels}
+    if kernels.head_loss is not None:
+        y_BxSxD = _decoded(params, tokens_BxS1[:, :-1], model, headless=True, **how)
+        tokens_VxD = params["embed"]["tokens"].astype(model.compute_dtype)
+        y_TxD, targets_T = y_BxSxD.reshape(-1, model.width), tokens_BxS1[:, 1:].reshape(-1)
+        return kernels.head_loss(model.z_loss, y_TxD, tokens_VxD, targets_T)
     logits_BxSxV = logits(params, tokens_BxS1[:, :-1], model, **how)
     target_BxS, log_z_BxS = _target_and_log_z(logits_BxSxV, tokens_BxS1[:, 1:])
     mean_nll = jnp.mean(log_z_BxS - target_BxS)
@@ -116,6 +112,19 @@ def _target_and_log_z(logits_BxSxV: jax.Array, targets_BxS: jax.Array) -> tuple[
     return target_BxS, jax.nn.logsumexp(logits_BxSxV, axis=-1)
 
 
+def _decoded(params: Params, tokens_BxS: jax.Array, model: ModelConfig, remat: str, **how: Any) -> jax.Array:
+    """What a `Decoder` makes of tokens; UserError as `logits` says."""
+    if remat not in REMAT_POLICIES:
+        raise UserError(f"Rematerialisation {remat!r} is unknown; choose one of {', '.join(REMAT_POLICIES)}.")
+    if tokens_BxS.shape[-1] > model.seq_len:
+        raise UserError(
+            f"A sequence of {tokens_BxS.shape[-1]} tokens does not fit the model's {model.seq_len} positions; "
+            "shorten it or raise seq_len."
+        )
+    decoder = Decoder(model, remat=remat, **how)
+    return decoder.apply({"params": params}, tokens_BxS)  # pyright: ignore[reportReturnType]
+
+
 class Decoder(nn.Module):
     """Tokens [B, S] to logits [B, S, V]."""
 
@@ -124,7 +133,8 @@ class Decoder(nn.Module):
     remat: str = "none"
     constrain: Constrain = lambda x: x
     table: Constrain = lambda x: x
-    attention: Attention | None = None
+    kernels: Kernels = ANYWHERE
+    headless: bool = False  # [B, S, d] behind the final norm, in place of logits
 
     @nn.compact
     def __call__(self, tokens_BxS: jax.Array) -> jax.Array:
@@ -139,9 +149,10 @@ class Decoder(nn.Module):
             split_rngs={"params": True},
             length=self.model.layers,
             unroll=self.model.layers if self.unroll else 1,
-        )(self.model, self.constrain, self.attention or causal_attention, name="layers")
+        )(self.model, self.constrain, self.kernels, name="layers")
         x_BxSxD, _ = layers(self.constrain(embed(tokens_BxS)), None)
-        return self.constrain(embed.head(x_BxSxD))
+        y_BxSxD = self.kernels.norm(x_BxSxD, embed.final_norm)
+        return self.constrain(y_BxSxD if self.headless else embed.head(y_BxSxD))
 
 
 class Embedding(nn.Module):
@@ -162,9 +173,9 @@ class Embedding(nn.Module):
         x_BxSxD = jnp.take(self.table(self.tokens.astype(dtype)), tokens_BxS, axis=0)
         return x_BxSxD + self.positions[: tokens_BxS.shape[-1]].astype(dtype)
 
-    def head(self, x_BxSxD: jax.Array) -> jax.Array:
-        y_BxSxD = _layer_norm(x_BxSxD, self.final_norm)
-        return _head(y_BxSxD, self.tokens.astype(self.model.compute_dtype))
+    def head(self, y_BxSxD: jax.Array) -> jax.Array:
+        """Logits of [B, S, d] behind the final norm."""
+        return head(y_BxSxD, self.tokens.astype(self.model.compute_dtype))
 
 
 class Block(nn.Module):
@@ -172,30 +183,30 @@ class Block(nn.Module):
 
     model: ModelConfig
     constrain: Constrain
-    attention: Attention
+    kernels: Kernels
 
     @nn.compact
     def __call__(self, x_BxSxD: jax.Array, _: None) -> tuple[jax.Array, None]:
         d = self.model.width
-        x_BxSxD = x_BxSxD + self._attention(_layer_norm(x_BxSxD, self._scale("attn_norm", d)))
-        x_BxSxD = x_BxSxD + self._feed_forward(_layer_norm(x_BxSxD, self._scale("mlp_norm", d)))
+        x_BxSxD = x_BxSxD + self._attention(self.kernels.norm(x_BxSxD, self._scale("attn_norm", d)))
+        x_BxSxD = x_BxSxD + self._feed_forward(self.kernels.norm(x_BxSxD, self._scale("mlp_norm", d)))
         return self.constrain(x_BxSxD), None
 
     def _attention(self, x_BxSxD: jax.Array) -> jax.Array:
         d, h = self.model.width, self.model.head_size
         heads = (*x_BxSxD.shape[:-1], self.model.heads, h)
-        q_BxSxHxK = _matmul(x_BxSxD, self._matrix("query", d, d)).reshape(heads)
-        k_BxSxHxK = _matmul(x_BxSxD, self._matrix("key", d, d)).reshape(heads)
-        v_BxSxHxK = _matmul(x_BxSxD, self._matrix("value", d, d)).reshape(heads)
-        q_BxSxHxK = _layer_norm(q_BxSxHxK, self._scale("query_norm", h)) * h**-0.5
-        k_BxSxHxK = _layer_norm(k_BxSxHxK, self._scale("key_norm", h))
-        y_BxSxHxK = self.attention(q_BxSxHxK, k_BxSxHxK, v_BxSxHxK)
-        return _matmul(y_BxSxHxK.reshape(x_BxSxD.shape), self._matrix("output", d, d))
+        q_BxSxHxK = self.kernels.matmul(x_BxSxD, self._matrix("query", d, d)).reshape(heads)
+        k_BxSxHxK = self.kernels.matmul(x_BxSxD, self._matrix("key", d, d)).reshape(heads)
+        v_BxSxHxK = self.kernels.matmul(x_BxSxD, self._matrix("value", d, d)).reshape(heads)
+        q_BxSxHxK = self.kernels.norm(q_BxSxHxK, self._scale("query_norm", h)) * h**-0.5
+        k_BxSxHxK = self.kernels.norm(k_BxSxHxK, self._scale("key_norm", h))
+        y_BxSxHxK = self.kernels.attention(q_BxSxHxK, k_BxSxHxK, v_BxSxHxK)
+        return self.kernels.matmul(y_BxSxHxK.reshape(x_BxSxD.shape), self._matrix("output", d, d))
 
     def _feed_forward(self, x_BxSxD: jax.Array) -> jax.Array:
         d, f = self.model.width, self.model.ffn_width
-        hidden_BxSxF = nn.gelu(_matmul(x_BxSxD, self._matrix("up", d, f)), approximate=True)
-        return _matmul(hidden_BxSxF, self._matrix("down", f, d))
+        hidden_BxSxF = nn.gelu(self.kernels.matmul(x_BxSxD, self._matrix("up", d, f)), approximate=True)
+        return self.kernels.matmul(hidden_BxSxF, self._matrix("down", f, d))
 
     def _matrix(self, name: str, rows: int, columns: int) -> jax.Array:
         matrix = self.param(name, nn.initializers.xavier_uniform(), (rows, columns))
@@ -203,99 +214,3 @@ class Block(nn.Module):
 
     def _scale(self, name: str, size: int) -> jax.Array:
         return self.param(name, nn.initializers.ones, (size,))
-
-
-def _layer_norm(x: jax.Array, scale: jax.Array) -> jax.Array:
-    """Over the last axis, in float32 whatever the dtype of x; no bias."""
-    x32 = x.astype(jnp.float32)
-    centred = x32 - jnp.mean(x32, axis=-1, keepdims=True)
-    variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
-    return (centred * jax.lax.rsqrt(variance + NORM_EPSILON) * scale).astype(x.dtype)
-
-
-@jax.custom_vjp
-def _matmul(x: jax.Array, weight: jax.Array) -> jax.Array:
-    """x @ weight over the last axis of x, in their dtype."""
-    return x @ weight
-
-
-def _matmul_forward(x: jax.Array, weight: jax.Array):
-    return x @ weight, (x, weight)
-
-
-def _matmul_backward(saved, g: jax.Array):
-    x, weight = saved
-    return g @ weight.T, _weight_gradient(x, g)
-
-
-_matmul.defvjp(_matmul_forward, _matmul_backward)
-
-
-@jax.custom_vjp
-def _head(y_BxSxD: jax.Array, tokens_VxD: jax.Array) -> jax.Array:
-    """Logits of the tied head: products of the compute dtype, summed and kept in float32."""
-    return jnp.einsum("bsd,vd->bsv", y_BxSxD, tokens_VxD, preferred_element_type=jnp.float32)
-
-
-def _head_forward(y_BxSxD: jax.Array, tokens_VxD: jax.Array):
-    return _head(y_BxSxD, tokens_VxD), (y_BxSxD, tokens_VxD)
-
-
-def _head_backward(saved, g_BxSxV: jax.Array):
-    y_BxSxD, tokens_VxD = saved
-    g_BxSxV = g_BxSxV.astype(y_BxSxD.dtype)
-    return g_BxSxV @ tokens_VxD, jax.lax.optimization_barrier(_weight_gradient(y_BxSxD, g_BxSxV)).T
-
-
-_head.defvjp(_head_forward, _head_backward)
-
-
-def _weight_gradient(x: jax.Array, g: jax.Array) -> jax.Array:
-    """xᵀ g over all axes but the last, the narrower of the two as the left factor.
-
-    XLA's CPU backend transposes the left factor in memory; the barriers here and in the head keep it from
-    swapping the factors back when it merges the transposition of the (small) product.
-    """
-    x, g = x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1])
-    over_rows = (((0,), (0,)), ((), ()))
-    if x.shape[-1] <= g.shape[-1]:
-        return jax.lax.dot_general(x, g, over_rows)
-    return jax.lax.optimization_barrier(jax.lax.dot_general(g, x, over_rows)).T
-
-
-@jax.custom_vjp
-def causal_attention(q_BxSxHxK: jax.Array, k_BxTxHxK: jax.Array, v_BxTxHxK: jax.Array) -> jax.Array:
-    """softmax(q kᵀ) v over the positions t ≤ s, head by head; q comes scaled. The softmax is float32."""
-    return _attention_forward(q_BxSxHxK, k_BxTxHxK, v_BxTxHxK)[0]
-
-
-def _attention_forward(q_BxSxHxK: jax.Array, k_BxTxHxK: jax.Array, v_BxTxHxK: jax.Array):
-    dtype, length = q_BxSxHxK.dtype, q_BxSxHxK.shape[1]
-    scores_BxHxSxT = jnp.einsum("bshk,bthk->bhst", q_BxSxHxK, k_BxTxHxK, preferred_element_type=jnp.float32)
-    causal_SxT = jnp.tril(jnp.ones((length, length), bool))
-    scores_BxHxSxT = jnp.where(causal_SxT, scores_BxHxSxT, -jnp.inf)
-    exp_BxHxSxT = jnp.exp(scores_BxHxSxT - jnp.max(scores_BxHxSxT, axis=-1, keepdims=True))
-    inverse_BxHxSx1 = 1.0 / jnp.sum(exp_BxHxSxT, axis=-1, keepdims=True)
-    exp_BxHxSxT = exp_BxHxSxT.astype(dtype)
-    sums_BxSxHxK = jnp.einsum("bhst,bthk->bshk", exp_BxHxSxT, v_BxTxHxK, preferred_element_type=jnp.float32)
-    # Dividing the sums, not the weights, is S/K times less work.
-    y_BxSxHxK = (sums_BxSxHxK * jnp.moveaxis(inverse_BxHxSx1, 1, 2)).astype(dtype)
-    return y_BxSxHxK, (q_BxSxHxK, k_BxTxHxK, v_BxTxHxK, exp_BxHxSxT, inverse_BxHxSx1, y_BxSxHxK)
-
-
-def _attention_backward(saved, g_BxSxHxK: jax.Array):
-    """With weights w = exp · inverse: ∂scores = w ∘ (g vᵀ − rowsum(g ∘ y)), since Σ_t w (g vᵀ) = g · y."""
-    q_BxSxHxK, k_BxTxHxK, v_BxTxHxK, exp_BxHxSxT, inverse_BxHxSx1, y_BxSxHxK = saved
-    dtype, exact = q_BxSxHxK.dtype, jnp.float32
-    g_dot_y_BxSxHx1 = jnp.sum(g_BxSxHxK.astype(exact) * y_BxSxHxK, axis=-1, keepdims=True)
-    scaled_g_BxSxHxK = (g_BxSxHxK * jnp.moveaxis(inverse_BxHxSx1, 1, 2)).astype(dtype)
-    dv_BxHxKxT = jnp.einsum("bshk,bhst->bhkt", scaled_g_BxSxHxK, exp_BxHxSxT)
-    dw_BxHxSxT = jnp.einsum("bshk,bthk->bhst", g_BxSxHxK, v_BxTxHxK, preferred_element_type=exact)
-    ds_BxHxSxT = exp_BxHxSxT * inverse_BxHxSx1 * (dw_BxHxSxT - jnp.moveaxis(g_dot_y_BxSxHx1, 1, 2))
-    ds_BxHxSxT = ds_BxHxSxT.astype(dtype)
-    dq_BxSxHxK = jnp.einsum("bhst,bthk->bshk", ds_BxHxSxT, k_BxTxHxK)
-    dk_BxHxKxT = jnp.einsum("bshk,bhst->bhkt", q_BxSxHxK, ds_BxHxSxT)
-    return dq_BxSxHxK, jnp.transpose(dk_BxHxKxT, (0, 3, 1, 2)), jnp.transpose(dv_BxHxKxT, (0, 3, 1, 2))
-
-
-causal_attention.defvjp(_attention_forward, _attention_backward)

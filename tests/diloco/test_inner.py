@@ -10,8 +10,8 @@ import tiny
 from jax.experimental.pallas import tpu as pltpu
 
 from repro.diloco.attention import attention_for, flash
+from repro.diloco.derivatives import causal_attention
 from repro.diloco.mesh import DATA, REPLICA, ROWS, make_mesh
-from repro.diloco.model import causal_attention
 from repro.diloco.resources import Resources
 from repro.errors import UserError
 from repro.machines.hlo import collectives
