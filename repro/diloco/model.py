@@ -56,8 +56,8 @@ def logits(
 
     `unroll` and `remat` ("none", "dots": keep matrix products, "full": keep block inputs only) trade compile
     time, speed and memory, never the mathematics. `constrain` is called on each [B, S, d] stream between blocks
-    and on the logits, `table` on the token embeddings [V, d] before rows are looked up; `kernels` compute a layer's parts.
-    Raises UserError on an unknown `remat` or a sequence longer than the model's.
+    and on the logits, `table` on the token embeddings [V, d] before rows are looked up; `kernels` compute the parts of
+    a layer. Raises UserError on an unknown `remat` or a sequence longer than the model's.
     """
     how = {"unroll": unroll, "remat": remat, "constrain": constrain, "table": table, "kernels": kernels}
     return _decoded(params, tokens_BxS, model, **how)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from repro.diloco import model as lm
+from repro.diloco.derivatives import ANYWHERE, HALVED_FROM, LOSS_ROWS, ONE_CPU, Kernels
 from repro.errors import UserError
 from repro.spec.config import ModelConfig
 from repro.spec.shapes import parameter_shapes
@@ -22,7 +23,8 @@ BFLOAT16 = dataclasses.replace(MODEL, compute_dtype="bfloat16")
 
 init = jax.jit(lm.init, static_argnames="model")
 logits = jax.jit(lm.logits, static_argnames="model")
-nll = jax.jit(lm.nll, static_argnames=("model", "unroll", "remat"))
+nll = jax.jit(lm.nll, static_argnames=("model", "unroll", "remat", "kernels"))
+KERNELS = pytest.mark.parametrize("kernels", [ANYWHERE, ONE_CPU], ids=["anywhere", "one-cpu"])
 token_log_likelihoods = jax.jit(lm.token_log_likelihoods, static_argnames="model")
 
 
@@ -115,14 +117,18 @@ def test_logits_equal_the_oracle():
     )
 
 
-def test_loss_and_nll_equal_the_oracle():
+@KERNELS
+def test_loss_and_nll_equal_the_oracle(kernels: Kernels):
     params, tokens = some_params(), some_tokens()
-    np.testing.assert_allclose(nll(params, tokens, MODEL), oracle_loss(params, tokens, MODEL), rtol=2e-6)
+    np.testing.assert_allclose(
+        nll(params, tokens, MODEL, kernels=kernels), oracle_loss(params, tokens, MODEL), rtol=2e-6
+    )
 
 
-def test_gradients_equal_finite_differences_of_the_oracle():
+@KERNELS
+def test_gradients_equal_finite_differences_of_the_oracle(kernels: Kernels):
     params, tokens = some_params(), some_tokens(rows=2)
-    gradient = jax.jit(jax.grad(lambda p: nll(p, tokens, MODEL)[0]))(params)
+    gradient = jax.jit(jax.grad(lambda p: nll(p, tokens, MODEL, kernels=kernels)[0]))(params)
     rng = np.random.default_rng(0)
     for group, leaves in params.items():
         for name in leaves:
@@ -136,6 +142,22 @@ def test_gradients_equal_finite_differences_of_the_oracle():
             slope = (along(1e-5) - along(-1e-5)) / 2e-5
             ours = float(np.sum(np.asarray(gradient[group][name], np.float64) * direction))
             assert ours == pytest.approx(slope, rel=2e-4, abs=2e-5), f"{group}/{name}"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_one_cpus_derivatives_are_jaxs_where_attention_is_halved_and_the_head_cut(dtype: str):
+    model = dataclasses.replace(MODEL, seq_len=64, compute_dtype=dtype)
+    assert model.seq_len >= HALVED_FROM and 9 * model.seq_len > LOSS_ROWS
+    params = init(jax.random.key(1), model)
+    tokens = np.random.default_rng(2).integers(0, model.vocab, (9, model.seq_len + 1))
+    jaxs = ANYWHERE._replace(matmul=jnp.matmul)
+
+    def grad(kernels: Kernels):
+        return jax.jit(jax.value_and_grad(lambda p: nll(p, tokens, model, kernels=kernels), has_aux=True))(params)
+
+    limit = 1e-6 if dtype == "float32" else 2e-3  # bfloat16 has eight bits, and sums in another order
+    expected, actual = grad(jaxs), grad(ONE_CPU)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=limit), expected, actual)
 
 
 def test_token_log_likelihoods_are_normalised_and_average_to_the_nll():
