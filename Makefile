@@ -13,6 +13,8 @@ TEST_ENV := $(VENV)/.test-$(call digest,test)
 NOTEBOOK_ENV := $(VENV)/.notebook-$(call digest,notebook)
 XPK_VENV := .venv-xpk
 XPK_ENV := $(XPK_VENV)/.xpk-$(call digest,xpk)
+PEERS_VENV := .venv-peers
+PEERS_ENV := $(PEERS_VENV)/.peers-$(call digest,peers)
 # A path as one word of the shell, with whatever stands in it.
 quoted = '$(subst ','\'',$(1))'
 WHERE := --scale $(SCALE) --seeds $(SEEDS) --root $(call quoted,$(ROOT))
@@ -29,7 +31,7 @@ TRAINED := $(filter-out __init__ base table2 table4 tuning $(SCORED) $(DRAWN),$(
 .PHONY: $(SCORED) $(TRAINED) $(DRAWN)
 
 .DEFAULT_GOAL := help
-.PHONY: help env paper paper-plan report notebooks compile-paper table5 table2 table4 figures-simulated accounts inconsistencies compiled results claims tuning test test-fast smoke test-slow test-launch torture lint bench clean
+.PHONY: help env paper paper-plan report notebooks compile-paper table5 table2 table4 figures-simulated accounts inconsistencies compiled results claims tuning test test-fast smoke test-slow test-launch torture lint bench bench-peers clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z0-9%-]+:.*## / {printf "  %-17s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -151,6 +153,13 @@ lint: $(TEST_ENV)  ## ruff and basedpyright
 
 bench: $(RUN_ENV)  ## speed as ratios, measured in one run
 	@$(PY) -m repro.commands.bench
+
+bench-peers: $(RUN_ENV) $(PEERS_ENV)  ## our step beside PyTorch's and NanoDO's, into docs/speed.md (NANODO=path of its source; PyTorch is gigabytes to download)
+	@$(PY) -m repro.commands.bench_peers --torch $(PEERS_VENV)/bin/python $(if $(NANODO),--nanodo $(call quoted,$(NANODO))) --write docs/speed.md
+
+$(PEERS_ENV):
+	@requirements/install.sh $(PEERS_VENV) requirements/peers.txt
+	@rm -f $(PEERS_VENV)/.peers-*; touch $@
 
 clean:  ## tables and figures; runs and tokens stay
 	@rm -rf $(call quoted,$(OUT))

@@ -26,6 +26,8 @@ UNIMPORTED = {
 # Where a package isn't named as the module that it brings, and may not be there to be asked.
 BRINGS = {"wandb": "wandb", "google-auth": "google", "jupyterlab": "jupyterlab"}
 
+# Of environments of their own (`make bench-peers`).
+PEERS = {"torch", "nanodo"}
 WRITTEN = {"measured_module"}  # by a test, in a folder of its own
 
 
@@ -47,7 +49,7 @@ def imported(tops: Iterable[str]) -> dict[str, str]:
     for path in (path for top in tops for path in sorted((ROOT / top).rglob("*.py"))):
         for name, line in _imports(path):
             found.setdefault(name, f"{path.relative_to(ROOT)}:{line}")
-    return {name: place for name, place in found.items() if name not in sys.stdlib_module_names | own}
+    return {name: place for name, place in found.items() if name not in sys.stdlib_module_names | own | PEERS}
 
 
 def _imports(path: Path) -> Iterator[tuple[str, int]]:

@@ -53,6 +53,8 @@ MAY_IMPORT["repro.__main__"] = {"repro.commands"}
 
 # Packages that answer without JAX; of the others, the files whose docstring says "No JAX".
 LIGHT = ("repro.spec", "repro.network", "repro.launch", "repro.commands", "experiments", "analysis", *sorted(GROUND))
+# Programs of their own, which the bench starts.
+COMPUTING = {f"repro.commands.peers.{name}" for name in ("own_step", "nanodo_step", "torch_step", "product")}
 PLOTTING = ("pandas", "matplotlib")
 AT_ONCE = (
     "repro.commands.cli",
@@ -153,7 +155,7 @@ def test_what_is_light_needs_no_jax() -> None:
         return "No JAX" in " ".join((ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split())
 
     light = [name for name, path in FILES.items() if package(name) in LIGHT or says_so(path)]
-    light = [name for name in light if not name.endswith("__main__")]
+    light = [name for name in light if not name.endswith("__main__") and name not in COMPUTING]
     assert len(light) > 100
     assert failing_without(("jax", "jaxlib", "flax", "optax", "orbax", "drjax"), light) == {}
 
