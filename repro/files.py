@@ -131,8 +131,8 @@ def names(folder: Path) -> list[str]:
     """What a folder holds, sorted. Empty where there is no folder."""
     try:
         if is_bucket(folder):
-            found = _ask(folder, lambda bucket: bucket.ls(str(folder), detail=False))
-            return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in found)
+            entries = _ask(folder, lambda bucket: bucket.ls(str(folder), detail=False))
+            return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in entries)
         return sorted(os.listdir(folder))  # noqa: PTH208  (names alone, in a third of the time)
     except (FileNotFoundError, NotADirectoryError):
         return []
@@ -140,15 +140,15 @@ def names(folder: Path) -> list[str]:
 
 def modified(path: Path) -> float:
     """When a file or folder was last changed, in seconds since 1970."""
-    found: Any = path.stat()
-    return found.mtime if is_bucket(path) else found.st_mtime
+    stat: Any = path.stat()
+    return stat.mtime if is_bucket(path) else stat.st_mtime
 
 
 def share_tree(source: Path, target: Path, leave_out: Callable[[str], bool]) -> None:
     """Give `target` the files of `source`: locally as hard links, where there are such; else as copies."""
     if is_bucket(source):
         base = str(source).removeprefix("gs://")
-        tails = [found.removeprefix(base) for found in _ask(source, lambda bucket: bucket.find(str(source)))]
+        tails = [path.removeprefix(base) for path in _ask(source, lambda bucket: bucket.find(str(source)))]
         kept = [tail for tail in tails if not any(leave_out(part) for part in tail.split("/"))]
         pairs = [f"{source}{tail}" for tail in kept], [f"{target}{tail}" for tail in kept]
         _ask(target, lambda bucket: bucket.copy(*pairs, on_error="raise"))

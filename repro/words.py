@@ -13,8 +13,8 @@ def counted(count: int | str, noun: str) -> str:
 
 def span(numbers: Iterable[int]) -> str:
     """`43`, or `29 to 1,421`: from the least to the greatest. IndexError for none."""
-    found = sorted(numbers)
-    few, many = found[0], found[-1]
+    ascending = sorted(numbers)
+    few, many = ascending[0], ascending[-1]
     return f"{few:,}" if few == many else f"{few:,} to {many:,}"
 
 

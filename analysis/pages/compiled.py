@@ -75,13 +75,13 @@ def _run_json(run: PlannedRun, placed: Placement, compiled: Any) -> dict[str, An
     }
 
 
-def document(title: str, found: Json) -> Document:
+def document(title: str, compiled: Json) -> Document:
     """Memory, bytes and overlap of each run, and what did not fit."""
     import pandas as pd
 
-    runs, programs = found["runs"], pd.DataFrame.from_dict(found["programs"], orient="index")
+    runs, programs = compiled["runs"], pd.DataFrame.from_dict(compiled["programs"], orient="index")
     versions = dict.fromkeys(", ".join(map(" ".join, run["versions"].items())) for run in runs)
-    minutes = sum(program["seconds"] for program in found["programs"].values()) / 60
+    minutes = sum(program["seconds"] for program in compiled["programs"].values()) / 60
     lead = (
         f"Compiled ahead of time with {'; '.join(versions)}; nothing was run. {len(runs)} runs, "
         f"{len(programs)} programs, {minutes:.0f} minutes of compiling.",

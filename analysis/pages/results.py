@@ -62,14 +62,16 @@ def _decisions() -> tuple[Decision, ...]:
 
 
 def _document(decisions: tuple[Decision, ...]) -> Document:
-    shown: set[tuple[str, str]] = set()  # runs, and what is read of them
+    covered: set[tuple[str, str]] = set()  # runs, and what is read of them
     sections: list[Grid | Notes] = []
     for experiment in trained("all"):
         table = _table(experiment, seeds_there(SCALE, Path(), own=False))
         runs = {(result.run.run_id, result.run.parameters) for result in table.results}
-        sections += _of_item(table, losses=not runs <= shown)
-        shown |= runs
-    return Document("Results in miniature", LEAD, (board(decisions).sections[0], *sections, _said(decisions), _made()))
+        sections += _of_item(table, losses=not runs <= covered)
+        covered |= runs
+    return Document(
+        "Results in miniature", LEAD, (board(decisions).sections[0], *sections, _said(decisions), _sources())
+    )
 
 
 def _table(experiment: Experiment, seeds: int) -> Table:
@@ -133,7 +135,7 @@ def _said(decisions: Sequence[Decision]) -> Grid:
     return Grid("What the paper says, and what the miniature shows", head, tuple(rows), left=len(head))
 
 
-def _made() -> Grid:
+def _sources() -> Grid:
     """The commits and machines behind the runs, with their seeds and the processor time that they took."""
     import pandas as pd
 
@@ -151,14 +153,14 @@ def _made() -> Grid:
 
 
 def _facts(record: Mapping[str, Any]) -> dict[str, Any]:
-    made, unclean = record["made"], {True: " with uncommitted changes", None: " and unknown changes", False: ""}
-    versions = made["versions"]
+    source, unclean = record["made"], {True: " with uncommitted changes", None: " and unknown changes", False: ""}
+    versions = source["versions"]
     return {
         "run": record["run_id"],
         "seed": record["config"]["seed"],
-        "Commit": str(made["commit"])[:10] + unclean[made["dirty"]],
-        "Python, JAX": f"{made['python']}, {versions['jax']}",
-        "Machine": f"{made['processor']}, {made['cores']} of its cores",
+        "Commit": str(source["commit"])[:10] + unclean[source["dirty"]],
+        "Python, JAX": f"{source['python']}, {versions['jax']}",
+        "Machine": f"{source['processor']}, {source['cores']} of its cores",
         "evaluations": len(record["evaluations"]),
         "seconds": record["summary"].get("processor_seconds") or 0.0,
     }

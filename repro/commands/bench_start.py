@@ -59,8 +59,8 @@ def lines(second: dict[str, Any], third: dict[str, Any]) -> list[str]:
 def _attempt(config: Path, root: Path, cache: Path, *, stop: bool, expected: int) -> None:
     command = [sys.executable, "-m", "repro", "train", str(config), "--json", "--root", str(root)]
     command += ["--cache", str(cache)]
-    shown = environment(cpu(), smoke=False)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8", env=shown) as child:
+    worker_environment = environment(cpu(), smoke=False)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8", env=worker_environment) as child:
         assert child.stdout is not None
         for line in child.stdout:
             if stop and json.loads(line).get("stage") == "training":

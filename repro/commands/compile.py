@@ -81,7 +81,7 @@ def _compile(
     from repro.runs.provenance import commit
 
     pods = {(p.topology, p.slices): topology(p.topology, p.slices) for p in placed}
-    known, results, found = Programs(args.cache / "compiled"), [], {}
+    known, results, entries = Programs(args.cache / "compiled"), [], {}
     stem = _stem(args)
     earlier = _known(args) if args.missing else read_json(stem.with_suffix(".json"))
     for run, place in zip(runs, placed, strict=True):
@@ -89,16 +89,16 @@ def _compile(
         on = pods[place.topology, place.slices]
         results.append((run, place, compile_run(run.config, place, on, known)))
         new = as_json(results, {**commit(), "versions": versions()})
-        found = merged(earlier, new, order)
-        shown = document(f"{args.experiment} at scale {args.scale}, compiled", found)
-        write_json(stem.with_suffix(".json"), found)
-        write_bytes(stem.with_suffix(".md"), render.markdown(shown).encode())
-    print(json.dumps(found, indent=1) if args.json else render.text(shown))
+        entries = merged(earlier, new, order)
+        page = document(f"{args.experiment} at scale {args.scale}, compiled", entries)
+        write_json(stem.with_suffix(".json"), entries)
+        write_bytes(stem.with_suffix(".md"), render.markdown(page).encode())
+    print(json.dumps(entries, indent=1) if args.json else render.text(page))
     return 0 if all(compiled.fits for _, _, compiled in results) else 1
 
 
 def _stem(args: argparse.Namespace) -> Path:
-    """Of the files that a call leaves."""
+    """The path without suffix of the files that a call leaves."""
     where = f"-{args.slices}x{args.topology.replace(':', '-')}" if args.topology else ""
     return args.out / f"compile-{args.experiment}{where}"
 

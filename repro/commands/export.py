@@ -56,10 +56,10 @@ def _folders(what: str, args: argparse.Namespace) -> list[RunFolder]:
     if what not in names():
         return [find_run(args.root, what)]
     planned = {run.run_id: RunFolder(args.root, run.run_id) for run in expand(load(what), args.scale, args.seeds)}
-    found = [folder for folder in planned.values() if listed(folder.metrics)]
-    if missing := len(planned) - len(found):
+    exportable = [folder for folder in planned.values() if listed(folder.metrics)]
+    if missing := len(planned) - len(exportable):
         print(f"{missing} of {len(planned)} runs of {what} have no checkpoint: left out.")
-    return found
+    return exportable
 
 
 def _curves(folder: RunFolder, args: argparse.Namespace) -> object:

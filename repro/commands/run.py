@@ -111,18 +111,18 @@ def _unscored(args: argparse.Namespace) -> "list[tuple[RunConfig, EvalSpec]]":
     from repro.runs.folder import RunFolder
     from repro.spec.experiment import expand
 
-    found = {}
+    unscored = {}
     for run in (r for e in trained(args.experiment) if e.scored for r in expand(e, args.scale, args.seeds)):
         spec, steps = choose(run.config, args.eval, parameters=run.parameters), run.config.steps
         if read_result(RunFolder(args.root, run.run_id), spec, steps) is None:
-            found[run.run_id, spec.id(steps)] = run.config, spec
-    return list(found.values())
+            unscored[run.run_id, spec.id(steps)] = run.config, spec
+    return list(unscored.values())
 
 
 def status(args: argparse.Namespace) -> int:
     """Show how far the runs of an experiment are, or all runs of a root."""
     from experiments.registry import trained
-    from repro.runs import status as shown
+    from repro.runs import status as progress
     from repro.runs.folder import existing, named
     from repro.spec.experiment import expand
 
@@ -137,8 +137,8 @@ def status(args: argparse.Namespace) -> int:
     if runs is None:
         existing(args.root)
     if args.watch:
-        shown.watch(runs, args.root)
+        progress.watch(runs, args.root)
     else:
-        show = shown.status_json if args.json else shown.status_text
-        print(show(runs, args.root, shown.clock_of(args.root)))
+        show = progress.status_json if args.json else progress.status_text
+        print(show(runs, args.root, progress.clock_of(args.root)))
     return 0

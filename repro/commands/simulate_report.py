@@ -19,13 +19,13 @@ def answer(args: argparse.Namespace) -> str:
     question = ask(args)
     if args.plot is not None:
         _check_plot(args.plot)
-    found = forecast(question)
+    answers = forecast(question)
     solution = None if args.target is None else solve(question, args.target)
     if args.plot is not None:
         from analysis.figures.simulated import plot_forecast  # matplotlib: only where a plot is asked for
 
-        plot_forecast(question, found, args.plot)
-    return _as_json(question, found, solution) if args.json else _as_text(question, found, solution)
+        plot_forecast(question, answers, args.plot)
+    return _as_json(question, answers, solution) if args.json else _as_text(question, answers, solution)
 
 
 def ask(args: argparse.Namespace) -> Question:

@@ -161,8 +161,8 @@ def _keep(recipe: Recipe) -> jax.ShapeDtypeStruct:
 
 def _gram(recipe: Recipe, kind: Kind) -> dict[str, jax.ShapeDtypeStruct]:
     (layers, embed), m = kind, recipe.replicas
-    found = {"layers": _replicated(recipe, jnp.float32, layers, m, m)} if layers else {}
-    return found | ({"embed": _replicated(recipe, jnp.float32, m, m)} if embed else {})
+    struct = {"layers": _replicated(recipe, jnp.float32, layers, m, m)} if layers else {}
+    return struct | ({"embed": _replicated(recipe, jnp.float32, m, m)} if embed else {})
 
 
 def _replicated(recipe: Recipe, dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:

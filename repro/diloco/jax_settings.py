@@ -151,8 +151,8 @@ def in_force() -> dict[str, Any]:
     import jax
 
     values = jax.config.values
-    found = {name: _plain(values[name]) for name in PINNED if name in values}
-    return found | {name: os.environ[name] for name in FLAGS if os.environ.get(name)}
+    pinned = {name: _plain(values[name]) for name in PINNED if name in values}
+    return pinned | {name: os.environ[name] for name in FLAGS if os.environ.get(name)}
 
 
 def _plain(value: Any) -> Any:

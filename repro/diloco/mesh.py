@@ -20,13 +20,13 @@ FSDP = (ROWS, SEQUENCE)  # parameters are sharded over both: devices that hold w
 
 def make_mesh(resources: Resources, devices: list[Any] | None = None) -> Mesh:
     """A mesh over the first `resources.devices` devices, ordered by slice; UserError when there are too few."""
-    found = jax.devices() if devices is None else devices
-    if len(found) < resources.devices:
+    available = jax.devices() if devices is None else devices
+    if len(available) < resources.devices:
         raise UserError(
             f"the mesh {resources.replica} x {resources.data} x {resources.fsdp} needs {resources.devices} devices "
-            f"and {len(found)} are there: set JAX_NUM_CPU_DEVICES, or choose a smaller mesh."
+            f"and {len(available)} are there: set JAX_NUM_CPU_DEVICES, or choose a smaller mesh."
         )
-    ordered = sorted(found, key=lambda d: (getattr(d, "slice_index", 0), d.id))[: resources.devices]
+    ordered = sorted(available, key=lambda d: (getattr(d, "slice_index", 0), d.id))[: resources.devices]
     rows = resources.fsdp // resources.sequence
     grid = np.array(ordered).reshape(resources.replica, resources.data, rows, resources.sequence)
     return Mesh(grid, (REPLICA, DATA, *FSDP), axis_types=(AxisType.Auto,) * 4)

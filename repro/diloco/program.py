@@ -116,8 +116,11 @@ def _fenced(step: Callable[..., Any], params: Tree, state: Tree, rate: jax.Array
 
 
 def _arrived(params: Tree, flights: list[Any], over: jax.Array | None = None) -> tuple[Tree, list[Any]]:
-    """The same values, the inboxes only when the inner update is over: XLA would wait for them to do the outer
-    update's first half before the inner update's second (clipping needs a sum over all gradients)."""
+    """Parameters and flights as they are, the inboxes only when the inner update is over.
+
+    XLA would wait for them to do the outer update's first half before the inner update's second (clipping needs a sum
+    over all gradients).
+    """
     if not any(flights):
         return params, flights
     inboxes = [flight and flight[1] for flight in flights]

@@ -38,17 +38,17 @@ def add_flags(parser: argparse._ArgumentGroup) -> None:
 
 def asked(args: argparse.Namespace) -> dict[str, Any]:
     """The fields that were given."""
-    found = {field.name: getattr(args, field.name) for field in fields(Resources)}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {field.name: getattr(args, field.name) for field in fields(Resources)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def words(resources: Resources) -> list[str]:
     """The options that `add_flags` reads back as these resources: the mesh, and what isn't the default."""
-    shown = []
+    options = []
     for field in fields(Resources):
         value = getattr(resources, field.name)
         if value == field.default and field.name not in MESH:
             continue
         word = "--scan" if field.name == "unroll" else "--" + field.name.replace("_", "-")
-        shown += [word] if isinstance(value, bool) else [word, str(value)]
-    return shown
+        options += [word] if isinstance(value, bool) else [word, str(value)]
+    return options

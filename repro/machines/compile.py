@@ -110,10 +110,10 @@ def topology(name: str, slices: int) -> Topology:
     for variable, value in _ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
     try:
-        found = topologies.get_topology_desc(platform="tpu", topology_name=name, num_slices=slices)
+        description = topologies.get_topology_desc(platform="tpu", topology_name=name, num_slices=slices)
     except jax.errors.JaxRuntimeError as error:
         raise UserError(f"topology {name!r} is none that libtpu has ({_sentence(error)}): try v5e:4x4.") from error
-    devices = sorted(found.devices, key=lambda d: (getattr(d, "slice_index", 0), d.id))
+    devices = sorted(description.devices, key=lambda d: (getattr(d, "slice_index", 0), d.id))
     return Topology(name, slices, tuple(devices))
 
 
@@ -124,12 +124,12 @@ def compile_run(config: RunConfig, placed: Placement, on: Topology, programs: Pr
     waiting: Iterator[Resources] = iter((placed.resources,))
     while len(tried) <= MENDS and (resources := next(waiting, None)) is not None:
         try:
-            found = _programs(config, resources, on, programs)
+            compiled = _programs(config, resources, on, programs)
         except DoesNotFit as shortage:
             tried.append(Tried(resources, estimate(config, resources), str(shortage)))
             waiting = mends(config, [t.resources for t in tried], shortage.needed_bytes, on.name, on.slices)
             continue
-        return _compiled(config, resources, tuple(tried), found)
+        return _compiled(config, resources, tuple(tried), compiled)
     return _compiled(config, tried[-1].resources, tuple(tried), ())
 
 
@@ -144,16 +144,16 @@ def _programs(config: RunConfig, resources: Resources, on: Topology, kept: Progr
 def _program(stepper: Stepper, key: tuple[Action, ...], steps: int, on: Topology, kept: Programs) -> Program:
     """A program as this run uses it. The compiler checks a program's own buffers only: the outer state that rests
     beside them is added here."""
-    found = kept.get(stepper, key, on.name, on.slices)
-    memory = replace(found.memory, resting=_resting_bytes(stepper.layout, key))
+    program = kept.get(stepper, key, on.name, on.slices)
+    memory = replace(program.memory, resting=_resting_bytes(stepper.layout, key))
     if memory.total > on.usable_bytes:
         over = (memory.total - on.usable_bytes) / GIB
         raise DoesNotFit(
-            f"{found.name}: {memory.total / GIB:.2f} GiB with the outer state that rests on the chip, {over:.2f} GiB "
+            f"{program.name}: {memory.total / GIB:.2f} GiB with the outer state that rests on the chip, {over:.2f} GiB "
             "more than it has",
             memory.total,
         )
-    return replace(found, steps=steps, memory=memory)
+    return replace(program, steps=steps, memory=memory)
 
 
 def _resting_bytes(layout: Layout, key: tuple[Action, ...]) -> int:

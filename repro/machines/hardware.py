@@ -94,10 +94,10 @@ def find() -> Hardware:
     check_flags(os.environ.get("XLA_FLAGS", ""))
     if on_cpu(os.environ):
         return cpu()
-    told = _ask(PROBE, {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"})
-    if told["platform"] == "cpu":
+    answer = _ask(PROBE, {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"})
+    if answer["platform"] == "cpu":
         return cpu("" if _named(os.environ) else _device_file())
-    return Hardware(**told)
+    return Hardware(**answer)
 
 
 def cpu(idle: str = "") -> Hardware:
@@ -130,14 +130,14 @@ def platforms(hardware: Hardware, environment: Mapping[str, str]) -> dict[str, s
 
 
 def training_environment(hardware: Hardware, environment: Mapping[str, str], *, smoke: bool) -> dict[str, str]:
-    """Of a process that trains on `hardware`, from that of its parent: the platform, and how hard XLA tries.
+    """The environment of a process that trains on `hardware`: its parent's, the platform, and how hard XLA tries.
 
     What compiles fast on a CPU makes slow kernels for an accelerator: there XLA keeps its own measure.
     """
-    found = {**environment, **platforms(hardware, environment)}
+    variables = {**environment, **platforms(hardware, environment)}
     if hardware.is_cpu:
-        found |= {**ALLOCATOR, "XLA_FLAGS": xla_flags(environment.get("XLA_FLAGS", ""), smoke=smoke)}
-    return found
+        variables |= {**ALLOCATOR, "XLA_FLAGS": xla_flags(environment.get("XLA_FLAGS", ""), smoke=smoke)}
+    return variables
 
 
 def train_here(*, smoke: bool, simulated: bool = False) -> None:

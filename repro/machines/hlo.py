@@ -46,7 +46,7 @@ class Collective:
 
 def collectives(text: str, mesh: Mapping[str, int]) -> list[Collective]:
     """All collectives of a compiled module for a mesh of these axes (devices in row-major order)."""
-    found = []
+    listed = []
     for line in text.splitlines():
         match = _INSTRUCTION.match(line)
         if match is None:
@@ -55,8 +55,8 @@ def collectives(text: str, mesh: Mapping[str, int]) -> list[Collective]:
         if match["start"]:  # (operands, results, ...): the results follow the operands
             results = results[len(results) // 2 :]
         groups = device_groups(line, math.prod(mesh.values()))
-        found.append(Collective(match["kind"], results, crossed(groups, mesh), line.strip()))
-    return found
+        listed.append(Collective(match["kind"], results, crossed(groups, mesh), line.strip()))
+    return listed
 
 
 def crossed(groups: Groups, mesh: Mapping[str, int]) -> frozenset[str]:

@@ -123,8 +123,8 @@ def resources_for(
 ) -> Resources:
     """The rule on given slices of `chips` chips: the first of `candidates` that fits by the estimate, else the last."""
     limit = FILL * chip(topology).usable_gib * GIB
-    found = [asked.over(resources) for resources in candidates(mesh_for(config, chips, slices, asked.fsdp), config)]
-    return next((resources for resources in found if estimate(config, resources) <= limit), found[-1])
+    laid = [asked.over(resources) for resources in candidates(mesh_for(config, chips, slices, asked.fsdp), config)]
+    return next((resources for resources in laid if estimate(config, resources) <= limit), laid[-1])
 
 
 def mesh_for(config: RunConfig, chips: int, slices: int, fsdp: int | None = None) -> Resources:
@@ -233,7 +233,7 @@ def _fragment_values(config: RunConfig) -> list[int]:
 
 
 def _activation_bytes(model: ModelConfig, resources: Resources, sequences: int) -> float:
-    """Of one microbatch: what each layer keeps, one layer's all, and the logits with their gradient."""
+    """Bytes that one microbatch keeps: of each layer its part, of one layer all, and the logits with their gradient."""
     rows = sequences / resources.shares / resources.microbatches
     tokens = rows * model.seq_len / resources.sequence
     scores = rows * model.heads / resources.sequence * model.seq_len**2 * (resources.attention == "xla")

@@ -77,25 +77,27 @@ class Programs:
         form = (stepper.layout.recipe.of_program(actions).form, actions, topology, slices)
         if form not in self._known:
             self._known[form] = self._kept(stepper, actions, topology, slices)
-        found = self._known[form]
-        if isinstance(found, DoesNotFit):
-            raise found
-        return found
+        program = self._known[form]
+        if isinstance(program, DoesNotFit):
+            raise program
+        return program
 
     def _kept(self, stepper: Stepper, actions: tuple[Action, ...], *where: Any) -> Program | DoesNotFit:
         lowered = stepper.lower(actions)
-        made_from = json.dumps([*where, versions(), lowered.as_text()])
-        key = hashlib.sha256(made_from.encode()).hexdigest()[:12]
+        identity = json.dumps([*where, versions(), lowered.as_text()])
+        key = hashlib.sha256(identity.encode()).hexdigest()[:12]
         path = None if self._folder is None else self._folder / f"{key}.json"
         kept = read_json(path) if path else None
         if kept is not None:
             return DoesNotFit(**kept) if "words" in kept else from_json(Program, kept, "program")
-        found = compiled(lowered, describe(actions), key)
+        program = compiled(lowered, describe(actions), key)
         if path:
             path.parent.mkdir(parents=True, exist_ok=True)
-            failed = isinstance(found, DoesNotFit)
-            write_json(path, {"words": str(found), "needed_bytes": found.needed_bytes} if failed else asdict(found))
-        return found
+            failed = isinstance(program, DoesNotFit)
+            write_json(
+                path, {"words": str(program), "needed_bytes": program.needed_bytes} if failed else asdict(program)
+            )
+        return program
 
 
 def versions() -> dict[str, str]:

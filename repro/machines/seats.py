@@ -56,11 +56,11 @@ def parts(runs: Iterable[PlannedRun], hardware: Hardware, workers: int) -> tuple
     groups: dict[int, list[PlannedRun]] = {}
     for run in runs:
         groups.setdefault(_chips(run.config, hardware, memory), []).append(run)
-    found = []
+    divided = []
     for width, group in sorted(groups.items()):
         count = min(workers, hardware.chips // width, len(group))
-        found.append(Part(tuple(group), seats(hardware, count, width, os.environ), memory))
-    return tuple(found)
+        divided.append(Part(tuple(group), seats(hardware, count, width, os.environ), memory))
+    return tuple(divided)
 
 
 def check_workers(workers: int, hardware: Hardware) -> None:
@@ -92,8 +92,8 @@ def worker_resources(config: RunConfig, devices: int, memory: int | None) -> Res
 
 def all_devices(config: RunConfig, devices: int, memory: int | None) -> Resources:
     """What a run takes that has a machine, or several, to itself: every device; UserError where it can't."""
-    if found := fit(config, devices, memory):
-        return found
+    if resources := fit(config, devices, memory):
+        return resources
     most = local_resources(config, devices)
     if most.devices < devices:
         mesh = " ".join(words(most)[: 2 * len(MESH)])

@@ -100,18 +100,18 @@ def read_schedule(text: str) -> Schedule:
 
 
 def _computations(text: str) -> tuple[_Computations, str]:
-    found: _Computations = {}
+    computations: _Computations = {}
     entry, current = "", []
     for line in text.splitlines():
         if header := _HEADER.match(line):
-            current = found[header["name"]] = []
+            current = computations[header["name"]] = []
             entry = header["name"] if header["entry"] else entry
         elif match := _INSTRUCTION.match(line):
             operands = tuple(word.strip().lstrip("%") for word in match["operands"].split(","))
             current.append(_Instruction(match["name"], match["kind"], line, match["type"], operands))
     if not entry:
         raise ValueError("no entry computation: not the text of a compiled module")
-    return found, entry
+    return computations, entry
 
 
 def _in_step(instruction: _Instruction) -> bool:
@@ -120,7 +120,7 @@ def _in_step(instruction: _Instruction) -> bool:
 
 
 def _is_forward(instruction: _Instruction) -> bool:
-    """Of the forward pass, or a loop that holds it: that of a fenced step, of its microbatches."""
+    """Whether it is of the forward pass, or a loop that holds it: that of a fenced step, of its microbatches."""
     return (instruction.kind == "while" or "jvp(" in instruction.line) and "transpose(" not in instruction.line
 
 
@@ -129,7 +129,7 @@ def _transfers(computations: _Computations, entry: str, name: str) -> list[Trans
     position = {instruction.name: i for i, instruction in enumerate(here)}
     received = {_rendezvous(i): i for i in here if i.kind == "recv" and _operation(i)}
     awaited = {i.operands[0]: i.name for i in here if i.kind == "recv-done"}
-    found = []
+    transfers = []
     for send in (i for i in here if i.kind == "send" and _operation(i)):
         recv = received[_rendezvous(send)]
         (dtype, shape), (_, arrived) = _array(send), _array(recv)
@@ -142,8 +142,8 @@ def _transfers(computations: _Computations, entry: str, name: str) -> list[Trans
         gathers = operation == "ALL_GATHER"
         members = math.prod(arrived) // math.prod(shape) if gathers else _slices(send)
         independent = name == entry and _independent(here, send.name, awaited[recv.name])
-        found.append(Transfer(operation, dtype, shape, members, times, start, done, independent))
-    return found
+        transfers.append(Transfer(operation, dtype, shape, members, times, start, done, independent))
+    return transfers
 
 
 def _independent(order: list[_Instruction], send: str, done: str) -> bool:

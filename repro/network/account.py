@@ -52,7 +52,7 @@ def memory(params: int, fragment_params: int, outer: OuterConfig) -> Memory:
 
 
 def model_memory(model: ModelConfig, sync: SyncConfig) -> Memory:
-    """The same for a real model and its cut, by the true number of values."""
+    """Memory of a real model and its cut, by the true number of values."""
     sizes = [_values(model, piece) for piece in cut(sync.fragments, model.layers)]
     return memory(parameter_count(model), max(sizes), sync.outer)
 

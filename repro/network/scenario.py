@@ -157,7 +157,7 @@ def paper_curve(spec: Simulation, network: Network, how: Method, grid: Times = P
 
 
 def fitted_curve(spec: Simulation, network: Network, how: Method, grid: Times = PAPER_GRID) -> Times:
-    """The same from a finite run whose length and fragment order were fitted to the published cells."""
+    """Compute utilisation from a finite run whose length and fragment order were fitted to the published cells."""
     cycle = paper_cycle(network, how, spec.every, spec.fragment_layers, FITTED_FIRST_FRAGMENT)
     return finite_utilisation(cycle, network.step_time_s, Link.of(grid), FITTED_STEPS)
 

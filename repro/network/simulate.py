@@ -81,12 +81,12 @@ class Cycle:
         return max((sum(send.bits) for send in self.sends), default=0.0)
 
     def scaled(self, factor: float) -> "Cycle":
-        """The same schedule with every payload multiplied by `factor`."""
+        """This schedule with every payload multiplied by `factor`."""
         sends = tuple(Send(s.step, s.layers, tuple(b * factor for b in s.bits)) for s in self.sends)
         return Cycle(self.layers, self.steps, sends, self.delays)
 
     def delayed(self, delays: tuple[int, ...]) -> "Cycle":
-        """The same schedule with other taus."""
+        """This schedule with other taus."""
         return Cycle(self.layers, self.steps, self.sends, delays)
 
     @property

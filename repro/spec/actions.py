@@ -69,7 +69,7 @@ def involved(sync: SyncConfig, cut: tuple[Fragment, ...], replicas: int, step: i
     now = events(sync, len(cut), replicas, step)
     parts = {p: k for p, k, _ in now.parts}
     named = sorted({*now.sends, *parts, *now.syncs, *now.applies, *(p for p, _ in now.mixes)})
-    found = []
+    involvements = []
     for p in named:
         mixing = [m for q, late in now.mixes if q == p for m in late]
         keep_M = np.ones(replicas, np.float32)
@@ -84,5 +84,5 @@ def involved(sync: SyncConfig, cut: tuple[Fragment, ...], replicas: int, step: i
         )
         part = parts.get(p, 0)
         taken = step - 1 - part if p in parts else step
-        found.append(Involved(p, action, np.array(cut[p].layers, np.int32), part, taken, keep_M))
-    return tuple(sorted(found, key=lambda item: (item.action, item.fragment)))
+        involvements.append(Involved(p, action, np.array(cut[p].layers, np.int32), part, taken, keep_M))
+    return tuple(sorted(involvements, key=lambda item: (item.action, item.fragment)))

@@ -87,7 +87,7 @@ def _due_table(sync: SyncConfig, fragments: int):
 def learning(sync: SyncConfig, fragments: int, step: int) -> tuple[int, ...]:
     """FedPart: the fragments that take the inner update of `step`: those due at the next sync, at `step` or later."""
     due = _due_table(sync, fragments)
-    return next(found for t in range(step, step + 2 * sync.every + 1) if (found := due(t)))
+    return next(learners for t in range(step, step + 2 * sync.every + 1) if (learners := due(t)))
 
 
 def sync_steps(sync: SyncConfig, fragments: int, fragment: int, steps: int) -> range:

@@ -92,7 +92,7 @@ class Checkpoints:
     def newest(self, layout: Layout, warn: Callable[[str], None]) -> TrainState | None:
         """The newest state that is what was saved, None where nothing was saved; UserError when all are damaged.
 
-        Damaged ones after it are told to `warn` and deleted, since the run will come to their steps again.
+        Damaged ones after it are reported to `warn` and deleted, since the run will come to their steps again.
         """
         damages: dict[int, Damaged] = {}
         for step in reversed(self.steps()):
@@ -106,11 +106,13 @@ class Checkpoints:
                 warn(f"the checkpoint of step {bad} is damaged ({damage}): deleted; going on from step {step}.")
             return state
         if damages:
-            told = "; ".join(f"step {step}: {damage}" for step, damage in damages.items())
+            reasons = "; ".join(f"step {step}: {damage}" for step, damage in damages.items())
             # An attempt has the checkpoints of those before it, and the next would take them again.
             attempts = self.folder.parent.parent
             named = attempts if attempts.name == "attempts" else self.folder
-            raise UserError(f"no checkpoint in {self.folder} can be restored ({told}): delete {named} to start afresh.")
+            raise UserError(
+                f"no checkpoint in {self.folder} can be restored ({reasons}): delete {named} to start afresh."
+            )
         return None
 
     def close(self) -> None:
@@ -140,31 +142,31 @@ class Checkpoints:
 
     def _sums(self, step: int) -> dict[str, Any]:
         """{"sums": ...}; empty for a checkpoint of before there were any, which can't be verified."""
-        found = json.loads((self.folder / str(step) / METADATA).read_text(encoding="utf-8"))["custom_metadata"]
-        return {"sums": found["sums"]} if found else {}
+        metadata = json.loads((self.folder / str(step) / METADATA).read_text(encoding="utf-8"))["custom_metadata"]
+        return {"sums": metadata["sums"]} if metadata else {}
 
     def _agreed(self, read: Callable[[], Any]) -> Any:
         """What `read` gives; Damaged in all processes when one of them can't read."""
-        reason, found = None, None
+        reason, value = None, None
         try:
-            found = read()
+            value = read()
         except Exception as error:  # what a flipped bit makes of a reader: orbax raises Exception itself, too
             reason = f"{type(error).__name__}: {_first_line(error)}"
         if processes.any_of(reason is not None):
             raise Damaged(reason or "another process can't read it")
-        return found
+        return value
 
 
 class _LateAnswers:
     """Where one of many reads or writes fails, tensorstore answers the others when nobody waits, and a traceback is
     shown for each: this leaves them out, and passes on what else goes wrong where nothing can be raised."""
 
-    def __init__(self, shown: Callable[[Any], Any]) -> None:
-        self._shown = shown
+    def __init__(self, hook: Callable[[Any], Any]) -> None:
+        self._hook = hook
 
     def __call__(self, unraisable: Any) -> None:
         if not str(unraisable.exc_value).startswith(LATE):
-            self._shown(unraisable)
+            self._hook(unraisable)
 
     @classmethod
     def ignore(cls) -> None:

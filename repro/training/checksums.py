@@ -23,8 +23,8 @@ def checksums(parts: Mapping[str, Tree]) -> tuple[Sums, bool]:
     The weights are odd, so that no change of one element leaves the sum as it was. A part is one program, and only
     one is on the device at a time where parts rest on the host. All processes call it together.
     """
-    found = {name: _summed(tree) for name, tree in parts.items() if jax.tree.leaves(tree)}
-    return {name: sums for name, (sums, _) in found.items()}, all(finite for _, finite in found.values())
+    summed = {name: _summed(tree) for name, tree in parts.items() if jax.tree.leaves(tree)}
+    return {name: sums for name, (sums, _) in summed.items()}, all(finite for _, finite in summed.values())
 
 
 def _summed(tree: Tree) -> tuple[list[int], bool]:

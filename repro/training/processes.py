@@ -36,9 +36,9 @@ Index = tuple[slice, ...]
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where the processes of a run meet: named by hand, or `found` by JAX (Slurm, Open MPI, Kubernetes, TPU pods)."""
+    """Where processes of a run meet: named by hand, or `detected` by JAX (Slurm, Open MPI, Kubernetes, TPU pods)."""
 
-    found: bool = False
+    detected: bool = False
     coordinator: Address | None = None  # of process 0
     processes: Annotated[int, whole(1)] | None = None
     process: Annotated[int, whole()] | None = None  # this one's number
@@ -47,7 +47,7 @@ class Cluster:
     def __post_init__(self) -> None:
         check_fields(self)
         named = (self.coordinator, self.processes, self.process)
-        if any(x is not None for x in named) and (None in named or self.found):
+        if any(x is not None for x in named) and (None in named or self.detected):
             raise UserError(
                 f"coordinator={self.coordinator}, processes={self.processes}, process={self.process}: give all "
                 "three, or none of them and let JAX find the cluster."
@@ -71,7 +71,7 @@ def join(cluster: Cluster, within_s: float = MEET_S, in_vain: Callable[[], None]
         os.environ.setdefault("NPROC", str(threads))
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", cluster.devices)
-    if not cluster.found and cluster.coordinator is None:
+    if not cluster.detected and cluster.coordinator is None:
         return False
     jax.config.update("jax_enable_preemption_service", True)  # `stop_at`
     # JAX aborts the process when it gives up, so it is given longer than this.
@@ -97,8 +97,10 @@ def _not_met(in_vain: Callable[[], None], reason: str) -> NoReturn:
     """At once, and from any thread: the main one may be waiting inside JAX, and nothing is held yet."""
     with contextlib.suppress(OSError, UserError):  # a start that can't be noted is one that isn't counted
         in_vain()
-    told = f"start all of them again, with one coordinator; a scheduler does so on this exit code, {EXIT_INTERRUPTED}."
-    end_now(f"the processes of the run did not meet ({reason}): {told}")
+    advice = (
+        f"start all of them again, with one coordinator; a scheduler does so on this exit code, {EXIT_INTERRUPTED}."
+    )
+    end_now(f"the processes of the run did not meet ({reason}): {advice}")
 
 
 def alone() -> bool:

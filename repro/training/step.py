@@ -123,10 +123,10 @@ class Stepper:
 def _values(state: TrainState, item: Involved, role: Role) -> dict[str, Any]:
     """The buffers of a program in this role: from the state, or as the schedule has them."""
     held = {"outer": state.outer[item.fragment], "flight": state.flight.get(item.fragment, {})}
-    found = {}
+    values = {}
     for name, buffer in buffers.of_action(item.action, role).items():
-        found[name] = held[buffer.at[0]][buffer.at[1]] if buffer.at else buffer.value(item)
-    return found
+        values[name] = held[buffer.at[0]][buffer.at[1]] if buffer.at else buffer.value(item)
+    return values
 
 
 def _keep(state: TrainState, item: Involved, out: dict[str, Any]) -> None:

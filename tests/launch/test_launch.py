@@ -359,7 +359,7 @@ def test_the_page_launches_what_is_golden() -> None:
 MEMBER = """
 import jax
 from repro.training.processes import Cluster, any_of, join
-join(Cluster(found=True, devices=1))
+join(Cluster(detected=True, devices=1))
 print(jax.process_index(), jax.process_count(), jax.device_count(), any_of(jax.process_index() == 1))
 """
 

@@ -228,7 +228,7 @@ def test_who_waits_for_the_others_in_vain_ends_with_a_sentence_and_42(tmp_path: 
     [
         (dict(coordinator="here:1"), "give all three, or none of them"),
         (dict(processes=2, process=0), "give all three, or none of them"),
-        (dict(found=True, coordinator="here:1", processes=2, process=0), "give all three, or none of them"),
+        (dict(detected=True, coordinator="here:1", processes=2, process=0), "give all three, or none of them"),
         (dict(coordinator="here:1", processes=2, process=2), "process=2 of 2: processes are numbered from 0"),
     ],
 )

@@ -56,26 +56,26 @@ def build(recipe: MiniRecipe, folder: Path, cache: Path, progress: Progress) -> 
 
 def passages(packages: Path, progress: Progress) -> list[Document]:
     """Every part's passages, each once: the first text of a key, and no text twice."""
-    found: list[Document] = []
+    documents: list[Document] = []
     for done, part in enumerate(PARTS):
         progress("text", done, len(PARTS))
         by_key: dict[str, str] = {}
         for key, text in part.passages(packages):
             by_key.setdefault(key, text)
-        found += [Document(part.name, text) for text in dict.fromkeys(by_key.values())]
+        documents += [Document(part.name, text) for text in dict.fromkeys(by_key.values())]
     progress("text", len(PARTS), len(PARTS))
-    return found
+    return documents
 
 
 def select_documents(
-    found: list[Document], items: dict[str, list[str]], recipe: MiniRecipe, progress: Progress
+    documents: list[Document], items: dict[str, list[str]], recipe: MiniRecipe, progress: Progress
 ) -> tuple[list[Document], dict[str, Any]]:
     """The passages to keep, and the count of those dropped by part and reason for the manifest."""
     progress("check", 0, 3)
     hasher = RunHasher(recipe.overlap_words)
     held_out = hasher.runs([text for texts in items.values() for text in texts])
     progress("check", 1, 3)
-    runs = hasher.runs([document.text for document in found])
+    runs = hasher.runs([document.text for document in documents])
     progress("check", 2, 3)
     reasons = {
         "too_short": runs.words < recipe.overlap_words,  # can't be checked
@@ -84,7 +84,7 @@ def select_documents(
     }
     counts = {part.name: Counter[str](passages=0) for part in PARTS}
     kept = []
-    for index, document in enumerate(found):
+    for index, document in enumerate(documents):
         why = next((reason for reason, dropped in reasons.items() if dropped[index]), "kept")
         counts[document.part].update({"passages": 1, why: 1})
         if why == "kept":

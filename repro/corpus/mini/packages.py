@@ -53,8 +53,8 @@ def _installer() -> list[str]:
     elif importlib.util.find_spec("uv"):
         uv = [sys.executable, "-m", "uv"]
     else:
-        found = shutil.which("uv")
-        uv = [found] if found else []
+        on_path = shutil.which("uv")
+        uv = [on_path] if on_path else []
     if uv:
         return [*uv, "pip", "install", "--python", sys.executable]
     if importlib.util.find_spec("pip"):

@@ -73,8 +73,8 @@ def prepare_text(request: TextRequest, cache: Path, workers: int, progress: Prog
     folder = cache / "tokens" / f"{recipe.corpus}-{recipe.vocab}-{recipe.digest}"
     if not (folder / MANIFEST).is_file():
         if files is None:
-            found = hub_files(recipe.corpus, str(recipe.name), str(recipe.revision), request.backoff, say)
-            files = spread(found, recipe.limit_files)
+            hub = hub_files(recipe.corpus, str(recipe.name), str(recipe.revision), request.backoff, say)
+            files = spread(hub, recipe.limit_files)
         with writing_to(folder):
             folder.mkdir(parents=True, exist_ok=True)
             with locked(folder):

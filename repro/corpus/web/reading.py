@@ -75,7 +75,7 @@ class DamagedFile(UserError):
 
 
 class DamagedTransfer(TransferError):
-    """The same of a remote file."""
+    """A remote file that can't be read through: its transfer may be tried again."""
 
 
 class Reader:

@@ -150,10 +150,10 @@ def _length(response: http.client.HTTPResponse, start: int) -> int | None:
             raise TransferError("it says no length, so that a file cut short would not be seen")
         return None if length is None else int(length)
     given = response.headers.get("Content-Range", "no range")
-    found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", given)
-    if response.status != 206 or found is None or int(found[1]) != start or int(found[2]) + 1 != int(found[3]):
+    extent = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", given)
+    if response.status != 206 or extent is None or int(extent[1]) != start or int(extent[2]) + 1 != int(extent[3]):
         raise TransferError(f"it answers {response.status} with {given} where all from byte {start} on was asked for")
-    return int(found[3])
+    return int(extent[3])
 
 
 def _broke_off(left: int) -> int:

@@ -40,7 +40,7 @@ def local_files(corpus: str, name: str | None, folder: Path) -> list[SourceFile]
 
 
 def hub_files(corpus: str, name: str, revision: str, backoff: Backoff, say: Say) -> list[SourceFile]:
-    """The same of the hub, at a revision; UserError that names the offline way if it can't be reached."""
+    """A corpus' files on the hub, at a revision; UserError that names the offline way if it can't be reached."""
     known = hub_of(corpus)
     what = f"{known.repository} ({name}) on the hub"
     list_files = {"configurations": _configuration_files, "addresses": _addressed_files}[known.layout]
@@ -141,10 +141,10 @@ def _configuration_files(hub: Hub, name: str, revision: str) -> list[SourceFile]
     from huggingface_hub.hf_api import RepoFile
 
     datasets.disable_progress_bars()
-    found = datasets.load_dataset_builder(hub.repository, name, revision=revision).config.data_files or {}
+    patterns = datasets.load_dataset_builder(hub.repository, name, revision=revision).config.data_files or {}
     # hf://datasets/OWNER/NAME@REVISION/PATH
     paths = {
-        split: sorted(str(place).partition("@")[2].partition("/")[2] for place in found.get(split, ()))
+        split: sorted(str(place).partition("@")[2].partition("/")[2] for place in patterns.get(split, ()))
         for split in hub.splits
     }
     listed = [
