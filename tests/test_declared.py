@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from sources import ROOT, SUITE, nodes, paths
 
-ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-SUITE = ("repro", "analysis", "experiments")
 # Declared and never imported, each for a reason.
 UNIMPORTED = {
     "pytablewriter": "a bound on what lm-eval asks for without one",
@@ -44,16 +43,16 @@ def plain(name: str) -> str:
 
 def imported(tops: Iterable[str]) -> dict[str, str]:
     """Top-level module -> a place that imports it, lazily or not; neither the standard library nor our own."""
-    own = {path.stem for path in ROOT.glob("tests/**/*.py")} | set(SUITE) | WRITTEN
+    own = {path.stem for path in paths("tests")} | set(SUITE) | WRITTEN
     found = {}
-    for path in (path for top in tops for path in sorted((ROOT / top).rglob("*.py"))):
+    for path in paths(*tops):
         for name, line in _imports(path):
             found.setdefault(name, f"{path.relative_to(ROOT)}:{line}")
     return {name: place for name, place in found.items() if name not in sys.stdlib_module_names | own | PEERS}
 
 
 def _imports(path: Path) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((alias.name.split(".")[0], node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -93,18 +92,17 @@ def test_what_is_declared_is_imported() -> None:
 
 def test_pandas_is_imported_only_where_something_is_drawn_or_written() -> None:
     """Inside functions: plans, status, the simulator and tables of finished runs answer without it."""
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for top in SUITE for path in (ROOT / top).rglob("*.py")}
     inside = {
         id(node)
-        for tree in trees.values()
-        for part in ast.walk(tree)
+        for path in paths(*SUITE)
+        for part in nodes(path)
         if isinstance(part, ast.FunctionDef)
         for node in ast.walk(part)
     }
     uses = [
         (path, id(node) in inside)
-        for path, tree in trees.items()
-        for node in ast.walk(tree)
+        for path in paths(*SUITE)
+        for node in nodes(path)
         if isinstance(node, ast.Import) and any(alias.name.startswith("pandas") for alias in node.names)
     ]
     assert len({path for path, _ in uses}) >= 3 and all(lazily for _, lazily in uses)

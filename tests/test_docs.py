@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
+import sources
+from sources import ROOT, SUITE, paths, tree
 
 from experiments.registry import names
 from repro.commands.cli import _parser
 from repro.spec.config import RunConfig
 
-ROOT = Path(__file__).parents[1]
 PAPER_TEXT = ROOT.parent / "shared" / "reference" / "paper.txt"
 PAGES = {
     str(path.relative_to(ROOT)): path
@@ -35,9 +36,8 @@ def text(page: str) -> str:
 @cache
 def names_in(path: Path) -> frozenset[str]:
     """Functions, classes, constants and `Class.attribute` of a file."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    for node in tree.body:
+    names = {node.name for node in tree(path).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    for node in tree(path).body:
         if isinstance(node, ast.Assign):
             names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
         for part in node.body if isinstance(node, ast.ClassDef) else ():
@@ -49,7 +49,7 @@ def names_in(path: Path) -> frozenset[str]:
 
 
 TESTS = {path.stem: path for path in ROOT.glob("tests/**/test_*.py")}
-MODULES = [path for top in ("repro", "analysis", "experiments") for path in (ROOT / top).rglob("*.py")]
+MODULES = paths(*SUITE)
 
 
 @pages
@@ -72,8 +72,8 @@ def test_every_file_that_code_names_is_there() -> None:
     plain = [ROOT / name for name in ("Makefile", "pyproject.toml", ".ci/run", "repro/launch/Dockerfile")]
     gone = [
         f"{path.relative_to(ROOT)}: {name}"
-        for path in (*plain, *MODULES, *ROOT.glob("tests/**/*.py"))
-        for name in re.findall(rf"(?<![\w./<\"'-])((?:{TOPS})/[\w./*-]*[\w*/])", path.read_text(encoding="utf-8"))
+        for path in (*plain, *MODULES, *paths("tests"))
+        for name in re.findall(rf"(?<![\w./<\"'-])((?:{TOPS})/[\w./*-]*[\w*/])", sources.text(path))
         if not list(ROOT.glob(name))
     ]
     assert gone == []
@@ -90,9 +90,15 @@ def test_every_test_is_there(page: str) -> None:
 def test_every_name_with_a_dot_is_a_field_or_in_a_module(page: str) -> None:
     """`sync.every` of a config, `wire.part_bytes` of a module, `Resources.fence` of a class."""
     words = re.findall(r"`([A-Za-z_]+(?:\.[A-Za-z_]\w*)+)`", text(page))
-    endings = {path.suffix for path in ROOT.rglob("*.*")} | {".safetensors", ".model", ".json", ".jsonl"}
-    asked = [word for word in words if Path(word).suffix not in endings and word not in ELSEWHERE]
+    asked = [word for word in words if Path(word).suffix not in endings() and word not in ELSEWHERE]
     assert [word for word in asked if not (_field(word) or _named(word))] == []
+
+
+@cache
+def endings() -> frozenset[str]:
+    """Of names of files: those of the suite and those that runs and exports leave."""
+    ours = [path for top in TOPS.split("|") for path in (ROOT / top).rglob("*.*")]
+    return frozenset(path.suffix for path in (*ROOT.glob("*.*"), *ours)) | {".safetensors", ".model", ".json", ".jsonl"}
 
 
 def _field(word: str) -> bool:

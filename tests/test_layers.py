@@ -12,8 +12,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from sources import ROOT, SUITE, nodes, paths, tree
 
-ROOT = Path(__file__).parents[1]
 GROUND = {"repro.errors", "repro.words", "repro.disk", "repro.files", "repro.cores", "repro.values", "repro.stopping"}
 GROUND |= {"repro.corpora", "repro.pool"}  # what the spec names and the corpus makes; worker processes
 # package: what it may import beside itself and the ground
@@ -85,8 +85,8 @@ print(json.dumps(failed))
 
 def files() -> dict[str, Path]:
     """Every module by its dotted name."""
-    paths = [path for top in ("repro", "experiments", "analysis") for path in (ROOT / top).rglob("*.py")]
-    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths(*SUITE)}
+    return {name.removesuffix(".__init__"): path for name, path in names.items()}
 
 
 FILES = files()
@@ -100,7 +100,7 @@ def package(module: str) -> str:
 
 def imports(module: str) -> Iterator[tuple[str, int]]:
     """(module of the suite, line) of every import in a file, wherever it stands."""
-    for node in ast.walk(ast.parse(FILES[module].read_text(encoding="utf-8"))):
+    for node in nodes(FILES[module]):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{FILES[module]}:{node.lineno}: imports are absolute"
             whole = [f"{node.module}.{alias.name}" for alias in node.names]
@@ -112,14 +112,17 @@ def imports(module: str) -> Iterator[tuple[str, int]]:
         yield from ((target, node.lineno) for target in targets if target in FILES)
 
 
-@pytest.mark.parametrize("module", sorted(FILES))
-def test_imports_go_down(module: str) -> None:
-    room = package(module)
-    if room == "repro" and module == "repro":
-        return
-    allowed = MAY_IMPORT[room] | GROUND | {room} if room not in GROUND else MAY_IMPORT[room] | {room}
+def allowed(room: str) -> set[str]:
+    """What a file of a package may import."""
+    return MAY_IMPORT[room] | {room} | (set() if room in GROUND else GROUND)
+
+
+def test_imports_go_down() -> None:
     up = [
-        f"{FILES[module]}:{line} imports {target}" for target, line in imports(module) if package(target) not in allowed
+        f"{FILES[module]}:{line} imports {target}"
+        for module in FILES
+        for target, line in imports(module)
+        if package(target) not in allowed(package(module))
     ]
     assert up == []
 
@@ -136,11 +139,10 @@ def test_the_packages_are_in_no_circle() -> None:
     TopologicalSorter({room: below - {room} for room, below in MAY_IMPORT.items()}).prepare()
 
 
-@pytest.mark.parametrize("module", sorted(m for m, path in FILES.items() if path.name == "__init__.py"))
-def test_a_package_says_in_one_sentence_what_it_is(module: str) -> None:
-    tree = ast.parse(FILES[module].read_text(encoding="utf-8"))
-    docstring = ast.get_docstring(tree) or ""
-    assert len(tree.body) == 1 and docstring.endswith(".") and "\n\n" not in docstring, f"{module}: a docstring alone"
+def test_a_package_says_in_one_sentence_what_it_is() -> None:
+    for path in (path for path in FILES.values() if path.name == "__init__.py"):
+        docstring = ast.get_docstring(tree(path)) or ""
+        assert len(tree(path).body) == 1 and docstring.endswith(".") and "\n\n" not in docstring, path
 
 
 def failing_without(blocked: tuple[str, ...], names: list[str]) -> dict[str, str]:
@@ -152,7 +154,7 @@ def failing_without(blocked: tuple[str, ...], names: list[str]) -> dict[str, str
 
 def test_what_is_light_needs_no_jax() -> None:
     def says_so(path: Path) -> bool:
-        return "No JAX" in " ".join((ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split())
+        return "No JAX" in " ".join((ast.get_docstring(tree(path)) or "").split())
 
     light = [name for name, path in FILES.items() if package(name) in LIGHT or says_so(path)]
     light = [name for name in light if not name.endswith("__main__") and name not in COMPUTING]

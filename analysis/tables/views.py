@@ -41,7 +41,8 @@ def csv_rows(table: Table) -> tuple[tuple[str, ...], ...]:
     """Lines under `COLUMNS`: every printed cell once, in printed order, beside our run of it or of its miniature;
     where nothing is printed, our rows.
     """
-    versions = {result.run.run_id: result.metric_version for result in table.results}
+    known = ((result.run.run_id, result.metric_version) for result in table.results)
+    versions = {run_id: version for run_id, version in known if version is not None}
 
     def versioned(line: tuple[str, ...]) -> tuple[str, ...]:
         return (*line, " ".join(map(str, sorted({versions[run_id] for run_id in line[-1].split()}))))

@@ -62,7 +62,7 @@ class Server:
         own = {**environment, **(ALLOCATOR if contestant.allocator else {})}
         self.name = contestant.name
         self._process = subprocess.Popen(
-            contestant.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=TOP, env=own
+            contestant.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8", cwd=TOP, env=own
         )
         self.facts = self._read()
 
@@ -144,7 +144,7 @@ def roofline(measured: Measured) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "repro.commands.peers.product", str(tokens), str(shape.width), str(4 * shape.width)],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=True,
         cwd=TOP,
         env={**os.environ, **ALLOCATOR, "JAX_PLATFORMS": "cpu"},

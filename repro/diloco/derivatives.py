@@ -132,7 +132,8 @@ head.defvjp(_head_forward, _head_backward)
 
 def head_loss(z: float, y_TxD: jax.Array, tokens_VxD: jax.Array, targets_T: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(mean(nll + z · log²Z), mean nll) of a tied head; the second is not to be derived."""
-    loss, nll = _head_loss(z, y_TxD, tokens_VxD, targets_T)
+    # custom_vjp forgets what it wraps.
+    loss, nll = _head_loss(z, y_TxD, tokens_VxD, targets_T)  # pyright: ignore[reportGeneralTypeIssues]
     return loss, jax.lax.stop_gradient(nll)
 
 
@@ -169,7 +170,7 @@ def _part(y_TxD: jax.Array, tokens_VxD: jax.Array, targets_T: jax.Array) -> _Par
 def _losses(z: float, parts: list[_Part], count: int) -> tuple[jax.Array, jax.Array]:
     nll = sum(jnp.sum(part.log_z_T - part.target_T) for part in parts) / count
     squares = sum(jnp.sum(jnp.square(part.log_z_T)) for part in parts) / count
-    return nll + z * squares, nll
+    return nll + z * squares, nll  # pyright: ignore[reportReturnType]  # no sum of nothing, which were a float
 
 
 def _head_loss_forward(z: float, y_TxD: jax.Array, tokens_VxD: jax.Array, targets_T: jax.Array):

@@ -12,7 +12,6 @@ for all else. It imports nothing of the suite.
 import os
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 _RULE = re.compile(r"^( *)- action: FailJobSet\n +onJobFailureReasons:\n( *)- PodFailurePolicy\n", re.MULTILINE)
@@ -29,7 +28,7 @@ def uncounted(manifest: str) -> str:
     return _CODES.sub(r"\1\2", manifest)
 
 
-def main(words: Sequence[str]) -> int:
+def main(words: list[str]) -> int:
     """`REAL-KUBECTL WORDS...`: edits the JobSet of `apply -f FILE` in place, then becomes kubectl."""
     if "apply" in words and "-f" in words:
         path = Path(words[words.index("-f") + 1])

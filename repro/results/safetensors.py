@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from repro import disk
 from repro.corpus.prepare import token_folder
 from repro.corpus.tokens import TokenSet, open_tokens
-from repro.diloco.model import NORM_EPSILON
+from repro.diloco.derivatives import NORM_EPSILON
 from repro.errors import UserError
 from repro.evaluation.evaluate import load_parameters, read_config
 from repro.files import write_bytes, write_json

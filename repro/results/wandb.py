@@ -35,10 +35,11 @@ def write_wandb(curves: Curves, out: Path) -> str:
         import wandb  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise UserError("Weights & Biases needs its client, which is not there: pip install wandb.") from error
+    # Where the client isn't installed, a type checker takes this file for it.
     out.mkdir(parents=True, exist_ok=True)
     earlier = list((out / "wandb").glob(f"offline-run-*-{curves.run_id}"))
     try:
-        run = wandb.init(
+        run = wandb.init(  # pyright: ignore[reportAttributeAccessIssue]
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             id=curves.run_id,
             name=curves.run_id,
@@ -48,7 +49,7 @@ def write_wandb(curves: Curves, out: Path) -> str:
             resume="allow",
             settings=SETTINGS,
         )
-    except wandb.Error as error:
+    except wandb.Error as error:  # pyright: ignore[reportAttributeAccessIssue]
         raise UserError(f"W&B does not take the run ({_line(error)}): `wandb login`, or WANDB_MODE=offline.") from error
     _log(run, curves)
     for folder in earlier:

@@ -91,7 +91,7 @@ class Lease:
         """A sign of progress: a step, a batch; or a `message` that the next beats tell: stage, step, loss, tokens/s."""
         if message is not None:
             self._note = message
-        self._progress.mark(message and message["stage"])
+        self._progress.mark(message["stage"] if message else None)
 
     def lost(self, *, look: bool = False) -> bool:
         """Whether another took the run over or finished it: looked up when the last look is too old to trust, or now.

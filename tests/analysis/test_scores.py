@@ -5,9 +5,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from fabricated import finish_all, planned, summary
+from fabricated import SHARES, evaluation, finish_all, keep, planned, summary
 
 from analysis.paper import published
 from analysis.render import WIDTH, text
@@ -19,22 +18,8 @@ from analysis.tables.views import COLUMNS, csv_rows, document
 from experiments.streaming.base import DP
 from experiments.streaming.table5 import EXPERIMENT, STREAM_30
 from repro.errors import UserError
-from repro.evaluation.tasks import TASKS, choose, result_path, standard_error
-from repro.files import write_json
+from repro.evaluation.tasks import standard_error
 from repro.results.read import Result, collect
-from repro.runs.folder import RunFolder
-from repro.spec.config import RunConfig
-from repro.spec.experiment import PlannedRun
-
-
-def evaluation(run_id: str, right: dict[str, list[bool]], of: int | None = None, **facts: Any) -> dict[str, Any]:
-    """A result of `repro.evaluation.evaluate` with one score, of HellaSwag."""
-    count = len(right["acc"])
-    score = {"task": "hellaswag", "column": "HellaSwag", "split": "validation", "prompt": "hellaswag 1.0"}
-    score |= {"questions": count, "of": count if of is None else of, "limit": None, "seed": None}
-    score |= {"questions_digest": "0", "right": {m: np.packbits(r).tobytes().hex() for m, r in right.items()}}
-    score |= {m: sum(r) / count for m, r in right.items()} | facts
-    return {"run_id": run_id, "parameters": "outer", "scores": [score]}
 
 
 def answers(*right: int) -> dict[str, list[bool]]:
@@ -89,31 +74,12 @@ def test_a_difference_is_paired_over_questions():
     assert ahead.mean == pytest.approx(0.9) and ahead.standard_error == pytest.approx(0.1) and not ahead.inside
 
 
-def keep(run: PlannedRun, root: Path, shares: dict[str, float]) -> None:
-    """Leave an evaluation with these shares right, acc a fifth below them, of whatever the scale asks."""
-    config: RunConfig = run.config
-    spec = choose(config)
-    result: dict[str, Any] = {"run_id": run.run_id, "step": config.steps, "parameters": spec.parameters, "scores": []}
-    for asked in spec.asked:
-        task = TASKS[asked.task]
-        share = shares[task.column]
-        wanted = {"acc": 0.8 * share, "acc_norm": share}
-        right = {m: [i < s * asked.count for i in range(asked.count)] for m, s in wanted.items()}
-        facts = {"task": task.name, "column": task.column, "split": task.split, "seed": None}
-        (kept,) = evaluation(run.run_id, right, of=task.questions, **facts)["scores"]
-        result["scores"].append(kept)
-    write_json(result_path(RunFolder(root, run.run_id), spec.id(config.steps)), result)
-
-
 def tabled(root: Path, scale: str, shares: dict[str, float], seeds: int = 1) -> Table:
     runs = finish_all(root, scale, seeds)
     for run in runs:
         ahead = 0.2 if run.paper_row.endswith(STREAM_30) else 0.0
         keep(run, root, {column: share + ahead for column, share in shares.items()})
     return table5(collect(runs, root), published.load("table5"), EXPERIMENT)
-
-
-SHARES = {"HellaSwag": 0.2462, "Piqa": 0.5789, "Arc Easy": 0.2965}
 
 
 def line(table: Table, row: str, column: str) -> dict[str, str]:

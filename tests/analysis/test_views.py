@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from fabricated import finish, finish_all, planned
+from fabricated import ATTEMPT, finish, finish_all, planned
 
 from analysis.claims.trained import grids
 from analysis.paper import published
@@ -91,7 +91,7 @@ def replace_outer(run):
 def test_failures_dirty_trees_and_missing_runs_are_told(tmp_path: Path):
     one, failed, missing, *_ = runs = planned()
     folder = finish(one, tmp_path)
-    write_json(folder.path / "provenance.json", {"attempts": [{"commit": "abc", "dirty": True}]})
+    write_json(folder.path / "provenance.json", {"attempts": [ATTEMPT | {"commit": "abc", "dirty": True}]})
     reason = "Traceback\n  somewhere\nValueError: the loss of step 3 is nan"
     write_json(open_folder(tmp_path, failed.config).path / "failure.json", {"reason": reason})
     shown = " ".join(text(document(tabled(collect(runs, tmp_path)), terminal=True)).split())

@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fabricated import finish, planned
-from test_scores import SHARES, keep
+from fabricated import SHARES, finish, keep, planned
 
 from repro.commands.cli import main
 

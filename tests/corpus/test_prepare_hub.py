@@ -118,7 +118,9 @@ def test_a_new_corpus_is_one_record(tmp_path, model, monkeypatch, capsys):
     monkeypatch.setitem(CORPORA, "books", Corpus("books", vocab=320, hub=hub))
     texts = {"book-1": texts_of("t", 40), "extra-book-1": texts_of("v", 10)}
     for name, documents in texts.items():
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in documents), "utf-8")
+        (tmp_path / f"{name}.jsonl").write_text(
+            "".join(json.dumps({"text": t}) + "\n" for t in documents), encoding="utf-8"
+        )
     words = ["prepare", "books", "--source", str(tmp_path), "--tokenizer", str(model), "--cache", str(tmp_path / "c")]
     assert main([*words, "--workers", "1"]) == 0
     folder = Path(capsys.readouterr().out.strip())

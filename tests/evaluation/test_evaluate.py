@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
+from drawn_task import COUNT, SPEC, drawn, replace_tasks
 from etils import epath
 from held_runs import holding
 
@@ -20,14 +21,11 @@ from repro.errors import Interrupted, UserError
 from repro.evaluation.evaluate import _held as held
 from repro.evaluation.evaluate import evaluate_run, load_parameters
 from repro.evaluation.evaluator import Job, line, pending
-from repro.evaluation.questions import Questions
 from repro.evaluation.scoring import Request, Scorer
-from repro.evaluation.tasks import TASKS, Asked, EvalSpec, Task, read_result, result_path
+from repro.evaluation.tasks import TASKS, Asked, EvalSpec, read_result, result_path
 from repro.runs.folder import RunFolder
 
 CONFIG = tiny.corpus_config(tiny.synced(every=3, delays=(1,)))
-COUNT = 30
-SPEC = EvalSpec("tasks", (Asked("drawn"),), "outer")
 pytestmark = pytest.mark.compiles
 
 
@@ -37,24 +35,10 @@ def run(tmp_path_factory: pytest.TempPathFactory, smoke_tokens: Path) -> RunFold
     return cut_run.run(CONFIG, tiny.ONE, tmp_path_factory.mktemp("runs"), smoke_tokens)
 
 
-def drawn(asked: Asked) -> Questions:
-    """Thirty questions of two or three answers, some longer than the model."""
-    rng = np.random.default_rng(0)
-    choices = rng.integers(2, 4, COUNT)
-    lengths = rng.integers(3, 14, choices.sum())
-    continuation = np.array([rng.integers(1, n) for n in lengths])
-    starts = np.cumsum([0, *lengths])
-    gold = np.array([rng.integers(0, n) for n in choices])
-    tokens = rng.integers(97, 123, starts[-1]).astype(np.int32)
-    return Questions(asked, "00000000", tokens, starts, continuation, choices, gold, continuation)
-
-
 @pytest.fixture(autouse=True)
 def drawn_task(monkeypatch: pytest.MonkeyPatch, smoke_tokens: Path) -> None:
     """Drawn questions in the place of a task's, and the prepared tokens in that of the cache's."""
-    monkeypatch.setitem(TASKS, "drawn", Task("drawn", "HellaSwag", "drawn", "validation", COUNT, 3))
-    monkeypatch.setattr(repro.evaluation.evaluate, "make_questions", lambda asked, *_: drawn(asked))
-    monkeypatch.setattr(repro.evaluation.evaluate, "token_folder", lambda *_, **__: smoke_tokens)
+    replace_tasks(monkeypatch, smoke_tokens)
 
 
 @pytest.fixture

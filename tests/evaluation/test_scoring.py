@@ -12,7 +12,7 @@ import pytest
 import unigram
 from hypothesis import given
 from hypothesis import strategies as st
-from test_model import MODEL, oracle_logits, some_params
+from model_oracle import MODEL, oracle_logits, some_params
 
 from repro.diloco.mesh import make_mesh
 from repro.diloco.resources import Resources

@@ -11,11 +11,13 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import fabricated
 import pytest
+import sources
 import tiny
 from fake_hub import fake_hub
 
@@ -91,14 +93,9 @@ def test_an_interrupted_environment_is_made_whole(tmp_path: Path, cut: str, agai
     assert calls[-1].endswith(again) and ("--force-reinstall" in again) == ("--force-reinstall" in calls[-1])
 
 
-SOURCES = sorted(
-    path for folder in ("repro", "analysis", "experiments", "tests") for path in (ROOT / folder).rglob("*.py")
-)
-
-
-def without_encoding(tree: ast.AST) -> list[int]:
+def without_encoding(nodes: Iterable[ast.AST]) -> list[int]:
     """Lines of the calls that read or write text and leave its encoding to the locale."""
-    return [call.lineno for call in ast.walk(tree) if isinstance(call, ast.Call) and _guesses(call)]
+    return [call.lineno for call in nodes if isinstance(call, ast.Call) and _guesses(call)]
 
 
 def _guesses(call: ast.Call) -> bool:
@@ -114,9 +111,10 @@ def _guesses(call: ast.Call) -> bool:
 
 
 def test_every_text_says_its_encoding() -> None:
-    assert without_encoding(ast.parse("open('a'); p.open('w'); p.read_text(); run([], text=True)")) == [1, 1, 1, 1]
-    assert not without_encoding(ast.parse("p.open('rb'); os.open(p, 1); gzip.open(p); run([], encoding='utf-8')"))
-    found = {str(path): without_encoding(ast.parse(path.read_text(encoding="utf-8"))) for path in SOURCES}
+    guessing = "open('a'); p.open('w'); p.read_text(); run([], text=True)"
+    saying = "p.open('rb'); os.open(p, 1); gzip.open(p); run([], encoding='utf-8')"
+    assert [without_encoding(ast.walk(ast.parse(calls))) for calls in (guessing, saying)] == [[1, 1, 1, 1], []]
+    found = {str(path): without_encoding(sources.nodes(path)) for path in sources.paths(*sources.SUITE, "tests")}
     assert not {path: lines for path, lines in found.items() if lines}
 
 

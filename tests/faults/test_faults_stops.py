@@ -260,7 +260,9 @@ threading.Event().wait()
 
 
 def test_a_sentence_stands_beside_an_abort_of_a_library() -> None:
-    done = subprocess.run([sys.executable, "-c", ABORTS], cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", ABORTS], cwd=ROOT, stderr=subprocess.PIPE, encoding="utf-8", timeout=30
+    )
     assert done.returncode == -signal.SIGABRT
     assert "repro: another process of the run was lost\n" in done.stderr
 
@@ -296,7 +298,10 @@ def test_what_is_applied_is_edited_and_the_rest_is_kubectl(tmp_path: Path) -> No
     real.chmod(0o755)
     for words in (["apply", "-f", str(rendered)], ["get", "workloads"]):
         done = subprocess.run(
-            [sys.executable, failure_policy.__file__, str(real), *words], stdout=subprocess.PIPE, text=True, timeout=30
+            [sys.executable, failure_policy.__file__, str(real), *words],
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+            timeout=30,
         )
         assert (done.returncode, done.stdout) == (0, " ".join(words) + "\n")
     assert rendered.read_text(encoding="utf-8") == golden

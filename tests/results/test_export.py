@@ -9,9 +9,9 @@ import jax
 import numpy as np
 import pytest
 import tiny
+from model_oracle import oracle_logits
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
-from test_model import oracle_logits
 
 import repro.results.safetensors
 from repro.diloco.model import logits

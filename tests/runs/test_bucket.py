@@ -15,14 +15,13 @@ from pathlib import Path
 import fake_bucket
 import process_rig
 import pytest
-import test_evaluate
+from drawn_task import SPEC, replace_tasks
 
 import repro.evaluation.evaluate
 from experiments.registry import load as load_spec
 from repro.commands.cli import main
 from repro.evaluation.evaluate import evaluate_run
 from repro.evaluation.scoring import Scorer
-from repro.evaluation.tasks import TASKS, Asked, EvalSpec, Task
 from repro.files import place, read_json
 from repro.results.collected import archive_path, load
 from repro.results.curves import read_curves
@@ -42,7 +41,6 @@ def run_of(method: str) -> PlannedRun:
 
 RUN = run_of("dp")  # one program to compile
 EVERY = 8  # steps between checkpoints, of 24
-SPEC = EvalSpec("tasks", (Asked("drawn"),), "outer")
 
 
 @pytest.fixture(autouse=True)
@@ -137,9 +135,7 @@ def test_two_processes_share_a_bucket_and_stop_together(
 
 def score(folder: RunFolder, monkeypatch: pytest.MonkeyPatch, tokens: Path) -> None:
     """Drawn questions, cut after their first part, and gone on with."""
-    monkeypatch.setitem(TASKS, "drawn", Task("drawn", "HellaSwag", "drawn", "validation", test_evaluate.COUNT, 3))
-    monkeypatch.setattr(repro.evaluation.evaluate, "make_questions", lambda asked, *_: test_evaluate.drawn(asked))
-    monkeypatch.setattr(repro.evaluation.evaluate, "token_folder", lambda *_, **__: tokens)
+    replace_tasks(monkeypatch, tokens)
     monkeypatch.setattr(repro.evaluation.evaluate, "SAVE_SECONDS", -1.0)
     monkeypatch.setattr(Scorer, "_rows_at_once", lambda *_: 8)
     monkeypatch.setattr(Scorer, "_block_rows", lambda *_: 8)

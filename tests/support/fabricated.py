@@ -4,12 +4,17 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from experiments.registry import load
+from repro.evaluation.tasks import TASKS, choose, result_path
 from repro.files import write_json
 from repro.runs.folder import RunFolder, open_folder
+from repro.spec.config import RunConfig
 from repro.spec.experiment import PlannedRun, expand
 
 OFFSETS = {"Data-Parallel": 0.0, "DiLoCo H=30": 0.3, "H=30": 0.2, "H=100": 0.4}
+SHARES = {"HellaSwag": 0.2462, "Piqa": 0.5789, "Arc Easy": 0.2965}
 ATTEMPT = {
     "commit": "0123456789abcdef",
     "dirty": False,
@@ -65,3 +70,30 @@ def finish_all(root: Path, scale: str = "mini", seeds: int = 1) -> tuple[Planned
     for run in runs:
         finish(run, root)
     return runs
+
+
+def evaluation(run_id: str, right: dict[str, list[bool]], of: int | None = None, **facts: Any) -> dict[str, Any]:
+    """A result of `repro.evaluation.evaluate` with one score, of HellaSwag."""
+    count = len(right["acc"])
+    score = {"task": "hellaswag", "column": "HellaSwag", "split": "validation", "prompt": "hellaswag 1.0"}
+    score |= {"questions": count, "of": count if of is None else of, "limit": None, "seed": None}
+    score |= {"questions_digest": "0", "right": {m: np.packbits(r).tobytes().hex() for m, r in right.items()}}
+    score |= {m: sum(r) / count for m, r in right.items()} | facts
+    return {"run_id": run_id, "parameters": "outer", "scores": [score]}
+
+
+def keep(run: PlannedRun, root: Path, shares: dict[str, float]) -> None:
+    """Leave an evaluation with these shares right, acc a fifth below them, of whatever the scale asks."""
+    config: RunConfig = run.config
+    spec = choose(config)
+    result: dict[str, Any] = {"run_id": run.run_id, "eval_id": spec.id(config.steps), "step": config.steps}
+    result |= {"parameters": spec.parameters, "scores": []}
+    for asked in spec.asked:
+        task = TASKS[asked.task]
+        share = shares[task.column]
+        wanted = {"acc": 0.8 * share, "acc_norm": share}
+        right = {m: [i < s * asked.count for i in range(asked.count)] for m, s in wanted.items()}
+        facts = {"task": task.name, "column": task.column, "split": task.split, "seed": None}
+        (kept,) = evaluation(run.run_id, right, of=task.questions, **facts)["scores"]
+        result["scores"].append(kept)
+    write_json(result_path(RunFolder(root, run.run_id), result["eval_id"]), result)

@@ -6,9 +6,9 @@ fused AdamW, clipping, and the library's attention.
 
 import sys
 
-import torch
-import torch.nn.functional as F
-from torch import nn
+import torch  # pyright: ignore[reportMissingImports]
+import torch.nn.functional as F  # pyright: ignore[reportMissingImports]
+from torch import nn  # pyright: ignore[reportMissingImports]
 
 from repro.commands.peers import serve as at
 
