@@ -173,8 +173,10 @@ def _seconds(text: str) -> float:
 
 
 DEAF = """
-import hashlib, sys
+import hashlib, signal, sys
 from repro import stopping
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as at a terminal: what runs in the background may ignore it
 
 def deaf(rounds):  # as in a compilation: no instruction of Python until it ends
     print("deaf", flush=True)

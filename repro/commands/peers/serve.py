@@ -1,14 +1,15 @@
 """How a contestant talks to the bench: a JSON line when it is ready, then one for each number of steps asked for.
 
-Standard library alone: the contestants run in environments of their own.
+The standard library, and of this suite what needs no more: the contestants run in environments of their own.
 """
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+from repro.cores import cores, keep_to
 
 
 class Shape(NamedTuple):
@@ -33,9 +34,8 @@ RATE, BETA1, BETA2, EPSILON, DECAY, CLIP, Z_LOSS = 1e-3, 0.9, 0.99, 1e-8, 1e-4, 
 
 
 def keep_to_one_core() -> None:
-    """Keep this process to the last core that it may use, where the system can."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    """Keep this process to the last core that it may use."""
+    keep_to(cores()[-1:])
 
 
 def serve(name: str, parameters: int, version: str, steps: Callable[[int], float]) -> None:
