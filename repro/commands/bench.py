@@ -75,32 +75,42 @@ class Case:
             self.stepper.compile(key)
 
     def batch(self, step: int) -> Any:
-        """The global batch of a step on the device."""
-        import jax
-
-        from repro.diloco.mesh import batch_sharding
-
-        rows = np.stack([self.batches.batch(step, m) for m in range(self.config.replicas)])
-        return jax.device_put(rows, batch_sharding(self.layout.mesh))
+        """The global batch of a step, (M, B/M, S+1)."""
+        return np.stack([self.batches.batch(step, m) for m in range(self.config.replicas)])
 
     def loop(self) -> Any:
         """STEPS steps as the trainer does them: batches from the shards, losses read one step late."""
-        last = None
-        for _ in range(STEPS):
-            loss, _ = self.stepper(self.state, self.batch(self.state.step))
+        last, end = None, self.state.step + STEPS
+        while self.state.step < end:
+            loss = self._call(self.state, end)
             if last is not None:
                 np.asarray(last)
             last = loss
         return last
 
+    def _call(self, state: Any, end: int) -> Any:
+        """One call: a block of steps without an event, or a step with one."""
+        from repro.training.step import BLOCK
+
+        count = self.stepper.free(state.step, end)
+        if not count:
+            return self.stepper(state, self.batch(state.step))[0]
+        rows = [self.batch(state.step + k) for k in range(count)]
+        return self.stepper.block(state, np.stack([*rows, *rows[:1] * (BLOCK - count)]), count)
+
     def program(self) -> Any:
-        """STEPS executions of the compiled inner step alone, its data on the device."""
-        if self.tokens is None:
-            self.tokens = self.batch(0)
+        """STEPS inner steps by the compiled program alone, its data on the device."""
+        import jax
+
+        from repro.training.step import BLOCK
+
         compiled, held, loss = self.stepper.compile(()), self.held, None
-        learning = {"rate": np.float32(1e-3)}
-        for _ in range(STEPS):
-            held.params, held.inner, loss, _ = compiled(held.params, held.inner, self.tokens, learning, (), ())
+        if self.tokens is None:
+            self.tokens = jax.device_put(np.stack([self.batch(0)] * BLOCK))
+        learning = {"rate": np.full(BLOCK, 1e-3, np.float32)}
+        for start in range(0, STEPS, BLOCK):
+            count = np.int32(min(BLOCK, STEPS - start))
+            held.params, held.inner, loss = compiled(held.params, held.inner, self.tokens, learning, count)
         return loss
 
 

@@ -83,6 +83,28 @@ def build_program(recipe: Recipe, actions: tuple[Action, ...]):
     return program
 
 
+def build_block(recipe: Recipe):
+    """The function of several steps without an event, one after the other.
+
+    block(params, state, tokens_K, learning_K, count) -> (params, state, loss_KxM): as `build_program` says, with an
+    axis of K steps in front, of which the first `count` () are taken. How many makes no difference to any bit: the
+    steps are turns of one loop.
+    """
+    program = build_program(recipe, ())
+
+    def block(params: Tree, state: Tree, tokens_K: jax.Array, learning_K: Any, count: jax.Array):
+        def turn(k: jax.Array, carry: tuple[Tree, Tree, jax.Array]) -> tuple[Tree, Tree, jax.Array]:
+            params, state, loss_KxM = carry
+            now = jax.tree.map(lambda x: x[k], learning_K)
+            params, state, loss_M, _ = program(params, state, tokens_K[k], now, (), ())
+            return params, state, loss_KxM.at[k].set(loss_M)
+
+        none = jnp.zeros(tokens_K.shape[:2], jnp.float32)
+        return jax.lax.fori_loop(0, count, turn, (params, state, none))
+
+    return block
+
+
 @cache
 def _inner_step(model: ModelConfig, config: InnerConfig, resources: Resources, mesh: Mesh) -> Callable[..., Any]:
     """`inner_step`, traced once for all programs that hold it: it is half of what there is to trace in one."""

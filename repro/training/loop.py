@@ -28,7 +28,7 @@ from repro.training import processes, similarity
 from repro.training.checkpoint import Checkpoints
 from repro.training.metrics import MetricsLog
 from repro.training.state import Layout, TrainState, start
-from repro.training.step import Stepper, Sync
+from repro.training.step import BLOCK, Stepper, Sync
 from repro.training.timing import Timing
 from repro.training.validate import Validator
 
@@ -76,12 +76,20 @@ class Written(Protocol):
 
 @dataclass
 class _Fetched:
-    """The device's answer for one step, not read yet."""
+    """The device's answer for one step, or for `count` steps of one call, not read yet."""
 
-    step: int
-    loss_M: jax.Array
+    step: int  # the last
+    loss: jax.Array  # (M,), or (count or more, M)
     applied: dict[int, Sync]
+    count: int = 0  # 0: a call that is a step
     seconds: float = 0.0  # since the start, when it was there
+    before: float = 0.0  # the same of the answer before it
+
+    def steps(self) -> list[tuple[int, float]]:
+        """(step, seconds since the start) of each: the steps of one call share its time."""
+        count = self.count or 1
+        share = (self.seconds - self.before) / count
+        return [(self.step - k, self.seconds - k * share) for k in reversed(range(count))]
 
 
 def train(
@@ -174,15 +182,14 @@ class _Loop:
         self._leave_if_asked(state.step)
         begun()
         self.timing.loop_begins()
-        self.started, self.first_step, self.reported = time.monotonic(), state.step, 0.0
+        self.started, self.first_step, self.reported, self.arrived = time.monotonic(), state.step, 0.0, 0.0
         self._catch_up(state)
         pending: _Fetched | None = None
-        for step in range(state.step + 1, config.steps + 1):
-            tokens = self._tokens(step)
-            loss_M, applied = self.stepper(state, tokens)
+        while state.step < config.steps:
+            fetched = self._advance(state)
             if pending:
                 self._arrived(pending)
-            pending = _Fetched(step, loss_M, applied)
+            pending, step = fetched, state.step
             validate = self._is_validated(step)
             talk = processes.alone() or step % self.pace.log_every == 0
             stop = self._stop()
@@ -199,6 +206,17 @@ class _Loop:
             if stop:
                 raise self._interrupted(step)
         return self._summary(state)
+
+    def _advance(self, state: TrainState) -> _Fetched:
+        """Hand the next step to the device, or several up to where something is due on the host."""
+        step, every = state.step, self.pace.checkpoint_every
+        due = min(step - step % each + each for each in (every, self.layout.config.validation.every))
+        count = self.stepper.free(step, min(due, self.layout.config.steps))
+        if not count:
+            loss, applied = self.stepper(state, self._tokens(step + 1))
+            return _Fetched(state.step, loss, applied)
+        loss = self.stepper.block(state, self._block(step, count), count)
+        return _Fetched(state.step, loss, {}, count)
 
     def _stop(self) -> bool:
         """Whether to stop here, in all processes; each comes to the same looks in the same order."""
@@ -245,6 +263,16 @@ class _Loop:
 
         return processes.placed(shape, batch_sharding(self.layout.mesh), block)
 
+    def _block(self, step: int, count: int) -> np.ndarray:
+        """Tokens of the `count` steps after `step` for one device, int32 (BLOCK, M, B/M, S+1)."""
+        config = self.layout.config
+        rows = config.batch // config.replicas
+        block = np.zeros((BLOCK, config.replicas, rows, config.model.seq_len + 1), np.int32)
+        for k in range(count):
+            for m in range(config.replicas):
+                block[k, m] = self.batches.batch(step + k, m)
+        return block
+
     def _arrived(self, fetched: _Fetched) -> None:
         """Wait for a step; UserError when a gradient that all processes have seen ends the run."""
         step = fetched.step
@@ -257,29 +285,36 @@ class _Loop:
             products = {group: np.asarray(g) for group, g in sync.gram.items()}
             for record in similarity.rows(step, sync.taken, p, self.layout.fragments[p], products):
                 self.syncs.add(record)
-        fetched.loss_M.block_until_ready()
-        fetched.seconds = time.monotonic() - self.started
-        if step == self.first_step + 1:
+        fetched.loss.block_until_ready()
+        fetched.before, self.arrived = self.arrived, time.monotonic() - self.started
+        fetched.seconds = self.arrived
+        if step - (fetched.count or 1) == self.first_step:
             self.report({"stage": "first step", "step": step, "start_s": self.timing.first_step_is_there()})
         self.unlogged.append(fetched)
 
     def _log(self) -> dict[str, Any]:
         """Log the steps that have arrived, and return the last row; UserError when a loss ends the run."""
-        losses_nM = processes.rows_on_host([f.loss_M for f in self.unlogged])
-        for fetched, losses in zip(self.unlogged, losses_nM, strict=True):
-            row = self._row(fetched, losses)
+        steps = [step for fetched in self.unlogged for step in fetched.steps()]
+        for (step, seconds), losses in zip(steps, self._losses(), strict=True):
+            row = self._row(step, seconds, losses)
             self.log.add(row)
-            self._report(fetched.step, float(losses.mean()))
+            self._report(step, float(losses.mean()))
         self.unlogged = []
         return row
 
-    def _row(self, fetched: _Fetched, losses: np.ndarray) -> dict[str, Any]:
-        config, step = self.layout.config, fetched.step
+    def _losses(self) -> np.ndarray:
+        """(steps, M) of those that have arrived."""
+        if any(fetched.count for fetched in self.unlogged):  # all on one device
+            return np.concatenate([np.atleast_2d(f.loss)[: f.count or 1] for f in self.unlogged])
+        return processes.rows_on_host([fetched.loss for fetched in self.unlogged])
+
+    def _row(self, step: int, seconds: float, losses: np.ndarray) -> dict[str, Any]:
+        config = self.layout.config
         if not np.isfinite(losses).all():
             raise UserError(f"the loss of step {step} is {losses.tolist()}: lower the learning rate.")
         row = {"step": step, "learning_rate": learning_rate(config.inner, step, config.steps)}
         row |= {f"loss_{m}": float(x) for m, x in enumerate(losses)}
-        return row | {"seconds": fetched.seconds, "validation_loss": None}
+        return row | {"seconds": seconds, "validation_loss": None}
 
     def _fragment_name(self, p: int) -> str:
         fragment = self.layout.fragments[p]

@@ -1,6 +1,7 @@
 """The host's side of a step: which program, compiled ahead of time, on which buffers.
 
-Programs differ in their actions only, so a run needs a handful; they are all compiled before the first
+On one CPU, where a call costs as much as a small step, steps without an event go several to a call. Programs differ in
+their actions only, so a run needs a handful; they are all compiled before the first
 step, with the output shardings pinned to the input ones (else the second call would compile again). Runs that follow
 one another in a process share them (`repro.diloco.recipe`).
 """
@@ -11,13 +12,15 @@ from functools import lru_cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from repro.diloco import buffers
 from repro.diloco.buffers import Role
-from repro.diloco.mesh import per_replica
+from repro.diloco.inner import on_one_cpu
+from repro.diloco.mesh import per_replica, whole
 from repro.diloco.optim import learning_rate
-from repro.diloco.program import build_program
+from repro.diloco.program import build_block, build_program
 from repro.diloco.recipe import Recipe
 from repro.spec.actions import Action, Involved, involved
 from repro.spec.schedule import learning
@@ -25,6 +28,7 @@ from repro.training.state import Layout, TrainState
 
 Key = tuple[Action, ...]
 
+BLOCK = 8  # steps without an event in one call, where that is cheaper than a call each
 PROGRAMS_KEPT = 24  # of one process, some 20 MiB each; more spare a whole sweep few compilations
 
 
@@ -35,6 +39,8 @@ def _compiled(recipe: Recipe, key: Key) -> Any:
 
 def lowered(recipe: Recipe, key: Key) -> Any:
     """The program of these actions, lowered for the recipe's mesh."""
+    if key == () and on_one_cpu(recipe.mesh):
+        return _lowered_block(recipe)
     state = buffers.replica_structs(recipe)
     owned, given, left = (buffers.structs(recipe, key, role) for role in ("owned", "given", "left"))
     program = jax.jit(
@@ -43,6 +49,19 @@ def lowered(recipe: Recipe, key: Key) -> Any:
         out_shardings=(*buffers.shardings(state), per_replica(recipe.mesh), buffers.shardings(left)),
     )
     return program.lower(*state, buffers.tokens_struct(recipe), buffers.learning_struct(recipe), owned, given)
+
+
+def _lowered_block(recipe: Recipe) -> Any:
+    """`BLOCK` steps without an event or fewer."""
+
+    def of_steps(struct: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((BLOCK, *struct.shape), struct.dtype, sharding=whole(recipe.mesh))
+
+    state = buffers.replica_structs(recipe)
+    steps = jax.tree.map(of_steps, (buffers.tokens_struct(recipe), buffers.learning_struct(recipe)))
+    count = jax.ShapeDtypeStruct((), jnp.int32, sharding=whole(recipe.mesh))
+    kept = (*buffers.shardings(state), whole(recipe.mesh))
+    return jax.jit(build_block(recipe), donate_argnums=(0, 1), out_shardings=kept).lower(*state, *steps, count)
 
 
 @dataclass(frozen=True)
@@ -61,6 +80,7 @@ class Stepper:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self._programs: dict[Key, Any] = {}
+        self._in_blocks = on_one_cpu(layout.mesh)
 
     def involved(self, step: int) -> tuple[Involved, ...]:
         """What the program of `step` does with which fragments."""
@@ -92,9 +112,32 @@ class Stepper:
         """The program of these actions, lowered for the layout's mesh."""
         return lowered(self.layout.recipe.of_program(key), key)
 
+    def free(self, step: int, last: int) -> int:
+        """How many steps after `step` one call may take, to `last` or the next event; 0 where each call is a step."""
+        count = 0
+        while self._in_blocks and count < BLOCK and step + count < last and not self.involved(step + count + 1):
+            count += 1
+        return count
+
+    def block(self, state: TrainState, tokens: np.ndarray, count: int) -> jax.Array:
+        """Run the next `count` steps, which have no event, in place: losses (BLOCK, M), of which so many are there.
+
+        `tokens` is int32 (BLOCK, M, B/M, S+1); what lies beyond `count` is not read.
+        """
+        nows = [self._learning(state.step + 1 + k) for k in range(count)]
+        now = jax.tree.map(lambda *x: np.stack([*x, *x[:1] * (BLOCK - count)]), *nows)
+        taken = self.compile(())(state.params, state.inner, tokens, now, np.int32(count))
+        state.params, state.inner, loss_KxM = taken
+        state.step += count
+        return loss_KxM
+
     def __call__(self, state: TrainState, tokens: jax.Array) -> tuple[jax.Array, dict[int, Sync]]:
         """Run the next step in place: the loss of each replica (M,), and what was applied, by fragment."""
         step = state.step + 1
+        if self._in_blocks and not self.involved(step):
+            block = np.zeros((BLOCK, *tokens.shape), np.int32)
+            block[0] = tokens
+            return self.block(state, block, 1)[0], {}
         items = self.involved(step)
         owned, given = (tuple(_values(state, item, role) for item in items) for role in ("owned", "given"))
         compiled = self.compile(tuple(item.action for item in items))

@@ -16,7 +16,7 @@ from repro.diloco.recipe import Recipe
 from repro.spec.actions import Action
 from repro.spec.config import CodecConfig, FragmentConfig, OuterConfig, RunConfig, ValidationConfig
 from repro.training.state import Layout, assemble, start
-from repro.training.step import Stepper
+from repro.training.step import BLOCK, Stepper
 
 pytestmark = pytest.mark.compiles
 
@@ -167,3 +167,31 @@ def test_what_is_in_flight_after_a_step(delay: int) -> None:
         sent = [{p for p, first in enumerate((4, 6)) if t >= first and (t - first) % 4 == 0} for t in range(step)]
         flying = set().union(*sent[max(0, step - delay + 1) : step]) if delay else set()
         assert set(layout.in_flight(step)) == flying, step
+
+
+def test_a_blocks_steps_are_the_same_steps_however_they_are_cut() -> None:
+    layout = Layout.of(tiny.run_config(None, replicas=1, steps=40), tiny.ONE)
+    stepper, config = Stepper(layout), layout.config
+    tokens = np.stack([rig.tokens(config, step) for step in range(1, BLOCK + 1)])
+
+    def trained(cuts: tuple[int, ...]) -> tuple[Any, list[np.ndarray]]:
+        state, losses = start(layout), []
+        for count in cuts:
+            assert stepper.free(state.step, state.step + count) == count
+            block = np.roll(tokens, -state.step, axis=0)
+            losses += list(np.asarray(stepper.block(state, block, count))[:count])
+        return jax.tree.map(np.asarray, (state.params, state.inner)), losses
+
+    whole, cut = trained((BLOCK,)), trained((1, 3, BLOCK - 4))
+    jax.tree.map(np.testing.assert_array_equal, whole, cut)
+
+
+def test_a_block_ends_at_an_event_and_where_it_is_told() -> None:
+    layout = Layout.of(tiny.run_config(tiny.synced(every=12), steps=40), tiny.ONE)
+    stepper = Stepper(layout)
+    for step in range(30):
+        for last in range(step, step + 12):
+            count = stepper.free(step, last)
+            assert count <= min(BLOCK, last - step)
+            assert all(stepper.key(step + 1 + k) == () for k in range(count))
+            assert count in (BLOCK, last - step) or stepper.key(step + 1 + count) != ()

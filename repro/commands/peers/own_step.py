@@ -8,13 +8,12 @@ import numpy as np
 from experiments.streaming.base import streaming
 from repro.commands.peers import serve as at
 from repro.diloco.jax_settings import pin
-from repro.diloco.mesh import batch_sharding
 from repro.diloco.resources import Resources
 from repro.spec.config import InnerConfig, ModelConfig, RunConfig, ValidationConfig
 from repro.spec.experiment import vary
 from repro.spec.shapes import parameter_count
 from repro.training.state import Layout, start
-from repro.training.step import Stepper
+from repro.training.step import BLOCK, Stepper
 
 FAR = 10**6  # steps: the rate is near its peak all through
 
@@ -40,16 +39,20 @@ def main() -> None:
     for key in stepper.programs(1, 62):
         stepper.compile(key)
     rows = shape.replicas, shape.batch // shape.replicas, at.SEQUENCE + 1
-    tokens = np.random.default_rng(0).integers(0, shape.vocab, rows, dtype=np.int32)
+    block = np.random.default_rng(0).integers(0, shape.vocab, (BLOCK, *rows), dtype=np.int32)
+
+    def call(last: int) -> jax.Array:
+        count = stepper.free(state.step, last)
+        return stepper.block(state, block, count) if count else stepper(state, jax.device_put(block[0]))[0]
 
     def steps(count: int) -> float:
-        last = None
-        for _ in range(count):
-            loss, _ = stepper(state, jax.device_put(tokens, batch_sharding(layout.mesh)))
-            if last is not None:
-                np.asarray(last)  # the trainer reads it one step late
-            last = loss
-        return float(np.asarray(last).mean())
+        before, last = None, state.step + count
+        while state.step < last:
+            loss = call(last)
+            if before is not None:
+                np.asarray(before)  # the trainer reads it one call late
+            before = loss
+        return float(np.asarray(loss).max())
 
     at.serve("this suite", parameter_count(config.model), jax.__version__, steps)
 

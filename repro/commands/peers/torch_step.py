@@ -77,7 +77,7 @@ def main() -> None:
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), at.CLIP, foreach=True)
             optimizer.step()
-        return float(nll)
+        return float(nll.detach())
 
     count = sum(p.numel() for p in model.parameters())
     at.serve(f"PyTorch {how}", count, torch.__version__, steps)
