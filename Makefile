@@ -3,6 +3,7 @@ SCALE ?= mini
 SEEDS ?= 1
 VENV ?= .venv
 EVAL ?=
+ENGINE ?= xpk
 ROOT ?= runs
 OUT ?= build
 
@@ -116,9 +117,9 @@ claims: $(RUN_ENV)  ## where each statement of the paper stands: calculated, and
 
 .PHONY: xpk test-launch
 
-%-launch: $(RUN_ENV)  ## the runs of an experiment on TPU pods, as launch.toml says (SCALE; DRY_RUN=1: manifests only)
-	@test ! -e launch.toml || $(MAKE) -s xpk
-	@$(PY) -m repro launch $* --engine xpk --scale $(SCALE) --seeds $(SEEDS) --out $(call quoted,$(OUT)/launch) $(if $(DRY_RUN),--dry-run)
+%-launch: $(RUN_ENV)  ## the runs of an experiment elsewhere, as launch.toml says (SCALE; ENGINE: xpk or slurm; DRY_RUN=1: manifests only)
+	@test ! -e launch.toml || test $(ENGINE) != xpk || $(MAKE) -s xpk
+	@$(PY) -m repro launch $* --engine $(ENGINE) --scale $(SCALE) --seeds $(SEEDS) $(if $(DRY_RUN),--dry-run --out $(call quoted,$(OUT)/launch))
 
 xpk: $(XPK_ENV)  ## xpk, which launches on TPU pods, in an environment of its own
 

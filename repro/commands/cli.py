@@ -118,7 +118,7 @@ def _add_train(commands: "argparse._SubParsersAction") -> None:
 def _add_launch(commands: "argparse._SubParsersAction") -> None:
     from repro.commands import launch
 
-    text = "the runs of an experiment, on this machine or as jobs on TPU pods"
+    text = "the runs of an experiment, on this machine or as jobs on TPU pods or a Slurm cluster"
     _add(commands, "launch", launch.main, text, launch.add_arguments)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from repro.launch.jobs import Job
+from repro.launch.xpk_jobs import Job
 from repro.machines.placement import MODEL_FLOPS_UTILISATION
 from repro.words import aligned
 

@@ -192,7 +192,7 @@ def _child(probe: tuple[str, ...], environment: Mapping[str, str]) -> subprocess
     except subprocess.TimeoutExpired as error:
         raise UserError(
             f"JAX did not find its devices in {PROBE_S:g} seconds: set JAX_PLATFORMS=cpu to train on cores; a TPU host "
-            "that is one of several trains with the others only (`train --cluster`, docs/pod.md)."
+            "that is one of several trains with the others only (`train --cluster`, docs/slurm.md)."
         ) from error
 
 

@@ -32,7 +32,7 @@ VISIBLE = {
     "rocm": ("JAX_ROCM_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
     "tpu": ("TPU_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS"),
 }
-ELSEWHERE = "launch it on pods (docs/pod.md), or choose a smaller scale (--scale mini)"
+ELSEWHERE = "launch it on pods (docs/pod.md) or with Slurm (docs/slurm.md), or choose a smaller scale (--scale mini)"
 
 
 @dataclass(frozen=True)

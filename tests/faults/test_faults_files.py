@@ -33,7 +33,7 @@ from repro.corpus.web.remote import Backoff
 from repro.corpus.web.slices import Job, records_of, tokenize_file
 from repro.errors import UserError
 from repro.files import create_bytes, place, read_bytes, write_bytes
-from repro.launch.settings import EXAMPLE
+from repro.launch.xpk_jobs import EXAMPLE
 from repro.runs.folder import RunFolder, open_folder
 from repro.runs.leases import take
 from repro.runs.takeover import begin

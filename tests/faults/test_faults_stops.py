@@ -24,7 +24,7 @@ from repro.errors import EXIT_INTERRUPTED
 from repro.files import write_json
 from repro.launch import failure_policy
 from repro.launch.failure_policy import _UNCOUNTED, uncounted
-from repro.launch.xpk import create
+from repro.launch.xpk_program import create_workload
 from repro.runs import restarts
 from repro.runs.folder import RunFolder, open_folder
 from repro.runs.leases import Lease, Watch, newest, take
@@ -319,7 +319,7 @@ def test_a_launch_applies_the_edited_manifest(tmp_path: Path, monkeypatch: pytes
         (tmp_path / name).chmod(0o755)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert create(str(tmp_path / "xpk"), ["workload", "create"])
+    assert create_workload(str(tmp_path / "xpk"), ["workload", "create"])
     assert (tmp_path / "applied.yaml").read_text(encoding="utf-8") == golden
 
 

@@ -18,8 +18,8 @@ from repro.commands import cli
 from repro.diloco.resources import Resources
 from repro.errors import UserError
 from repro.files import read_json
-from repro.launch.settings import Settings
-from repro.launch.xpk import create, require
+from repro.launch.xpk_jobs import PodSettings
+from repro.launch.xpk_program import create_workload, require
 from repro.spec.config import RunConfig
 from repro.spec.identity import config_text, from_json, run_id
 
@@ -259,9 +259,13 @@ def test_a_wrong_option_is_one_sentence(
         (["train", "x", "--scale", "paper"], "--scale without effect: they say which runs --experiment has"),
         (["train", "x", "--seeds", "3"], "--seeds without effect"),
         (["train", "x", "--meet-within", "60"], "--meet-within without effect: one process meets no other"),
-        (["launch", "table5", "--out", "x"], "--out without effect: they are for pods"),
-        (["launch", "table5", "--settings", "x.toml"], "--settings without effect"),
-        ([*PODS, "--workers", "2"], "--workers without effect: in pods each run is a job of its own"),
+        (["launch", "table5", "--out", "x"], "--out without effect: only --dry-run writes there"),
+        (["launch", "table5", "--settings", "x.toml"], "--settings without effect: they are for jobs"),
+        (["launch", "table5", "--run", "35m"], "--run without effect: they are for jobs, of --engine xpk or slurm"),
+        (["launch", "table5", "--nodes", "2"], "--nodes without effect: --engine slurm takes it, not local"),
+        ([*PODS, "--gpus-per-node", "2"], "--gpus-per-node without effect: --engine slurm takes it, not xpk"),
+        ([*PODS, "--out", "x"], "--out without effect: only --dry-run writes there"),
+        ([*PODS, "--workers", "2"], "--workers without effect: each run is a job of its own"),
         ([*PODS, "--eval", "full"], "--eval without effect"),
         ([*PODS, "--takeover-after", "9"], "--takeover-after without effect"),
         ([*PODS, "--dry-run", "--retry-failed"], "--retry-failed without effect"),
@@ -362,12 +366,12 @@ SETTINGS: dict[str, list[Any]] = {
 
 
 def test_every_setting_refuses() -> None:
-    assert set(SETTINGS) == {field.name for field in fields(Settings)}
+    assert set(SETTINGS) == {field.name for field in fields(PodSettings)}
     for name, values in SETTINGS.items():
         for value in values:
             if value is not None or name not in ("topology", "slices"):
                 with pytest.raises(UserError, match=rf"^{name}=.*: give .*\.$"):
-                    Settings(**{**launch_rig.SETTINGS, name: tuple(value) if isinstance(value, list) else value})
+                    PodSettings(**{**launch_rig.SETTINGS, name: tuple(value) if isinstance(value, list) else value})
 
 
 @pytest.mark.parametrize(
@@ -408,5 +412,5 @@ def test_an_xpk_that_is_broken_is_one_sentence(content: bytes | None, tmp_path: 
         xpk.write_bytes(content)
         xpk.chmod(0o755)
     with pytest.raises(UserError, match="make xpk") as caught:
-        create(require(str(xpk)), ["workload", "create"])
+        create_workload(require(str(xpk)), ["workload", "create"])
     assert "\n" not in str(caught.value)

@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -22,11 +21,12 @@ import yaml
 
 from experiments.registry import load, names, trained
 from repro import files
-from repro.commands import cli, launch
+from repro.commands import cli
 from repro.diloco.resource_flags import HELP, add_flags, asked, words
 from repro.diloco.resources import Resources
-from repro.launch.jobs import NAME_LIMIT, Job, job_for, train_command, xpk_arguments
-from repro.launch.settings import EXAMPLE, Settings, read_settings
+from repro.launch import xpk
+from repro.launch.engine import NAME_LIMIT, read_settings
+from repro.launch.xpk_jobs import EXAMPLE, Job, PodSettings, job_for, train_command, xpk_arguments
 from repro.machines.placement import chips_of, place
 from repro.runs.folder import RunFolder
 from repro.spec.experiment import PlannedRun, expand, unique
@@ -34,7 +34,7 @@ from repro.spec.experiment import PlannedRun, expand, unique
 ROOT = Path(__file__).parents[2]
 CASES = list(launch_rig.CASES)
 RESTARTED = {42, *range(128, 256)}
-SETTINGS = Settings(**launch_rig.SETTINGS)
+SETTINGS = PodSettings(**launch_rig.SETTINGS)
 
 
 def command_line(case: str) -> str:
@@ -217,14 +217,14 @@ def pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A launch by a program that keeps workloads as xpk does, with a folder for the bucket."""
     (tmp_path / "workloads").mkdir()
     (tmp_path / "runs").mkdir()
-    monkeypatch.setattr(launch, "place_of", lambda _: tmp_path / "runs")
+    monkeypatch.setattr(xpk, "place", lambda _: tmp_path / "runs")
     keys = {key: value for key, value in launch_rig.SETTINGS.items() if isinstance(value, str)}
     (tmp_path / "launch.toml").write_text(
         "".join(f'{key} = "{value}"\n' for key, value in keys.items()), encoding="utf-8"
     )
-    xpk = program(tmp_path / "xpk", FAKE)
+    stand_in = program(tmp_path / "xpk", FAKE)
     words = ["launch", "table5", "--engine", "xpk", "--scale", "paper", "--settings", str(tmp_path / "launch.toml")]
-    return [*words, "--xpk", str(xpk), "--out", str(tmp_path / "out")]
+    return [*words, "--xpk", str(stand_in)]
 
 
 def workloads(tmp_path: Path) -> dict[str, int]:
@@ -257,7 +257,7 @@ def test_what_is_finished_or_failed_is_not_launched(
 
 
 def test_a_dry_run_writes_a_manifest_of_each_run_and_starts_nothing(pods: list[str], tmp_path: Path) -> None:
-    assert cli.main([*pods, "--dry-run", "--run", "4b"]) == 0
+    assert cli.main([*pods, "--dry-run", "--out", str(tmp_path / "out"), "--run", "4b"]) == 0
     assert sorted(path.stem[:5] for path in (tmp_path / "out").iterdir()) == ["4b-dp", "4b-st"]
     assert not workloads(tmp_path) and not list((tmp_path / "runs").iterdir())
 
@@ -294,8 +294,8 @@ def test_without_settings_the_error_says_what_to_write(tmp_path: Path, capsys: p
     error = capsys.readouterr().err
     assert "isn't there, and no flag gives project, zone, cluster, image, root, cache" in error
     path.write_text(error.partition("\n\n")[2], encoding="utf-8")  # the example itself is good
-    assert read_settings(path, {}) == SETTINGS
-    assert read_settings(path, {"zone": "elsewhere"}) == replace(SETTINGS, zone="elsewhere")
+    assert read_settings(xpk.ENGINE, path, {}) == SETTINGS
+    assert read_settings(xpk.ENGINE, path, {"zone": "elsewhere"}) == replace(SETTINGS, zone="elsewhere")
 
 
 def test_without_xpk_the_error_says_how_to_get_it(pods: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -310,8 +310,8 @@ def test_what_xpk_says_is_told(pods: list[str], tmp_path: Path, capsys: pytest.C
 
 
 def test_pod_flags_without_the_engine_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["launch", "table5", "--dry-run"]) == 2
-    assert "--dry-run is for pods: say --engine xpk" in capsys.readouterr().err
+    assert cli.main(["launch", "table5", "--zone", "x"]) == 2
+    assert "--zone without effect: --engine xpk takes it, not local" in capsys.readouterr().err
 
 
 def test_a_run_that_the_code_does_not_know_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
@@ -319,14 +319,15 @@ def test_a_run_that_the_code_does_not_know_is_one_sentence(capsys: pytest.Captur
     assert "may be another version of this code" in capsys.readouterr().err
 
 
-def page_commands() -> list[list[str]]:
-    lines = (ROOT / "docs" / "pod.md").read_text(encoding="utf-8").splitlines()
+def page_commands(page: str) -> list[list[str]]:
+    lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
     return [shlex.split(line, comments=True) for line in lines if re.match(r"    [a-z.]\S* (?!=)", line)]
 
 
-def test_the_pages_commands_are_good() -> None:
+@pytest.mark.parametrize(("page", "count"), [("pod.md", 9), ("slurm.md", 8)])
+def test_the_pages_commands_are_good(page: str, count: int) -> None:
     parsed, makefile = 0, (ROOT / "Makefile").read_text(encoding="utf-8")
-    for line in page_commands():
+    for line in page_commands(page):
         if "repro" in line:
             args = cli._parser().parse_args(line[line.index("repro") + 1 :])
             assert (getattr(args, "experiment", None) or "table5") in names()
@@ -336,60 +337,15 @@ def test_the_pages_commands_are_good() -> None:
             assert re.search(rf"^({target}|%-{target.partition('-')[2]}):", makefile, re.M), target
             assert all(f"$({name})" in makefile or f"$(if $({name})" in makefile for name in variables)
             parsed += 1
-    assert parsed >= 12
+    assert parsed >= count
 
 
 def test_the_page_launches_what_is_golden() -> None:
     """Its launch commands, with the settings that it prints, give the golden command lines."""
     page = (ROOT / "docs" / "pod.md").read_text(encoding="utf-8")
     assert all(f"    {line}" in page for line in EXAMPLE.splitlines())
-    (shown,) = (line for line in page_commands() if "launch" in line and "--slices" in line)
+    (shown,) = (line for line in page_commands("pod.md") if "launch" in line and "--slices" in line)
     args = cli._parser().parse_args(shown[3:])
     case = "1b-stream-h100-four-slices"
     asked_for = {"topology": args.topology, "slices": args.slices, "capacity": args.capacity}
     assert (args.run, asked_for) == ([launch_rig.CASES[case][0]], launch_rig.CASES[case][1])
-    (slurm,) = (w for w in page_commands() if w[0] == "srun" and "train" in w)
-    run = cli._parser().parse_args(slurm[slurm.index("repro") + 1 :])
-    resources, config = Resources(**asked(run)), launch_rig.job_of(case).run.config
-    resources.check(config)
-    assert resources.devices == int(slurm[slurm.index("--nodes") + 1]) * int(slurm[slurm.index("--gpus-per-node") + 1])
-    assert str(run.config) == launch_rig.job_of(case).run.run_id
-
-
-MEMBER = """
-import jax
-from repro.training.processes import Cluster, any_of, join
-join(Cluster(detected=True, devices=1))
-print(jax.process_index(), jax.process_count(), jax.device_count(), any_of(jax.process_index() == 1))
-"""
-
-
-def free(port: int) -> bool:
-    """JAX's port of a job is 61440 plus the last 12 bits of the job's number."""
-    with socket.socket() as probe:
-        try:
-            probe.bind(("localhost", port))
-        except OSError:
-            return False
-    return True
-
-
-@pytest.mark.compiles
-def test_processes_that_slurm_starts_meet() -> None:
-    job = next(number for number in range(os.getpid(), os.getpid() + 4096) if free(61440 + number % 4096))
-    slurm = {"JOB_ID": str(job), "STEP_NODELIST": "localhost", "STEP_NUM_NODES": "1", "NTASKS": "2"}
-    members = []
-    for task in ("0", "1"):
-        environment = {f"SLURM_{name}": value for name, value in {**slurm, "PROCID": task, "LOCALID": task}.items()}
-        members.append(
-            subprocess.Popen(
-                [sys.executable, "-c", MEMBER],
-                cwd=ROOT,
-                env={**os.environ, **environment},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                encoding="utf-8",
-            )
-        )
-    done = [member.communicate(timeout=300) for member in members]
-    assert [out.splitlines()[-1].split() for out, _ in done] == [["0", "2", "2", "True"], ["1", "2", "2", "True"]], done

@@ -9,8 +9,8 @@ from pathlib import Path
 import launch_rig
 import pytest
 
-from repro.launch.jobs import xpk_arguments
-from repro.launch.xpk import render
+from repro.launch.xpk_jobs import xpk_arguments
+from repro.launch.xpk_program import render_manifests
 
 ROOT = Path(__file__).parents[2]
 XPK = Path(os.environ.get("XPK", ROOT / ".venv-xpk/bin/xpk"))
@@ -22,7 +22,7 @@ def test_xpk_renders_the_golden_manifests(tmp_path: Path) -> None:
     for case in launch_rig.CASES:
         arguments = xpk_arguments(launch_rig.job_of(case), launch_rig.REQUEST, launch_rig.settings_of(case))
         jobs.append((arguments, tmp_path / f"{case}.yaml"))
-    render(str(XPK), jobs)
+    render_manifests(str(XPK), jobs)
     for _, path in jobs:
         golden = launch_rig.GOLDEN / path.name
         if os.environ.get("UPDATE_GOLDEN") == "1":

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from experiments.registry import load
-from repro.launch.jobs import Job, Request, job_for
-from repro.launch.settings import Settings
+from repro.launch.engine import Request
+from repro.launch.xpk_jobs import Job, PodSettings, job_for
 from repro.spec.experiment import expand, unique
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "launch"
@@ -27,9 +27,9 @@ CASES = {
 }
 
 
-def settings_of(case: str) -> Settings:
+def settings_of(case: str) -> PodSettings:
     """The settings of a golden case."""
-    return Settings(**{**SETTINGS, **CASES[case][1]})
+    return PodSettings(**{**SETTINGS, **CASES[case][1]})
 
 
 def job_of(case: str) -> Job:
