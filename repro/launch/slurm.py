@@ -72,6 +72,7 @@ class SlurmSettings:
     checkout: Shared | None = None  # the repository, or …
     container: Image | None = None  # … an image that holds it, for pyxis
     python: Program | None = None  # None: .venv/bin/python of the checkout, python of the image
+    cpus_per_task: Annotated[int, whole(1, 4096)] | None = None  # None: the cluster's own
     platform: Annotated[str, one_of("cuda", "rocm")] = "cuda"
     sbatch: Annotated[tuple[Option, ...], several(0, "a list of options of sbatch, such as --qos=high")] = ()
     restarts: Annotated[int, whole(1, 10**6)] = 30  # in a row without a new checkpoint, before the run counts as failed
@@ -171,12 +172,13 @@ def _options(run: PlannedRun, settings: SlurmSettings) -> list[str]:
         f"--ntasks-per-node={max(settings.gpus_per_node, 1)}",
     ]
     options += [f"--gpus-per-node={settings.gpus_per_node}"] * bool(settings.gpus_per_node)
-    named = (("partition", settings.partition), ("account", settings.account))
-    return [*options, *(f"--{name}={value}" for name, value in named if value), *settings.sbatch]
+    given = {"partition": settings.partition, "account": settings.account, "cpus-per-task": settings.cpus_per_task}
+    return [*options, *(f"--{name}={value}" for name, value in given.items() if value), *settings.sbatch]
 
 
 def _srun(settings: SlurmSettings) -> list[str]:
     words = ["srun", "--label", "--kill-on-bad-exit=0", "--wait=0"]
+    words += [f"--cpus-per-task={settings.cpus_per_task}"] * bool(settings.cpus_per_task)  # not inherited from sbatch
     if settings.container is None:
         return [*words, settings.python or ".venv/bin/python"]
     mounts = ",".join(f"{path}:{path}" for path in dict.fromkeys((settings.root, settings.cache)))

@@ -6,6 +6,7 @@ and never by a hang. The oracle is the table itself: what a field may hold is wr
 
 import argparse
 import json
+import tomllib
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -18,6 +19,8 @@ from repro.commands import cli
 from repro.diloco.resources import Resources
 from repro.errors import UserError
 from repro.files import read_json
+from repro.launch import slurm
+from repro.launch.slurm import SlurmSettings
 from repro.launch.xpk_jobs import PodSettings
 from repro.launch.xpk_program import create_workload, require
 from repro.spec.config import RunConfig
@@ -363,6 +366,35 @@ SETTINGS: dict[str, list[Any]] = {
     "keep_s": [-1, 1.5, True, "9", 10**20, None],
     "xpk": ["", " ", "--help", "a\0b", "a\nb", 3, None, []],
 }
+
+
+NO_PATH = ["", " ", "runs", "gs://b/runs", "/a b", "/a\nb", "/a;b", "/a%j", "/$HOME", "/a\0b", "/ü", 3, []]
+SLURM: dict[str, list[Any]] = {
+    "time": ["", "soon", "24", "24:00", "1-24", "24:00:60", "24:61:00", "-1:00:00", "24:00:00\n", 24, None],
+    "nodes": [0, -1, 1.5, True, "4", 10**20, None],
+    "gpus_per_node": [-1, 1.5, True, "4", 65, None],
+    "root": [*NO_PATH, None],
+    "cache": [*NO_PATH, None],
+    **{name: [word for word in NO_WORD if word is not None] for name in ("partition", "account")},
+    "checkout": NO_PATH,
+    "container": ["", " ", "--x", "a b", "a;b", "a\nb", "$x", 3, []],
+    "python": ["", " ", "-c", "a b", "a;b", "a\nb", "$x", 3, []],
+    "cpus_per_task": [0, -1, 1.5, True, "4", 10**20, []],
+    "platform": ["", "tpu", "CUDA", "cuda\n", None],
+    "sbatch": ["--qos=high", ["qos"], ["-n"], ["--x y"], ["--x=`y`"], ["--x\n"], [3], 3, None],
+    "restarts": SETTINGS["restarts"],
+    "meet_within_s": SETTINGS["meet_within_s"],
+    "grace_s": [*SETTINGS["grace_s"], 65_536],
+}
+
+
+def test_every_setting_of_slurm_refuses() -> None:
+    assert set(SLURM) == {field.name for field in fields(SlurmSettings)}
+    example = tomllib.loads(slurm.EXAMPLE)
+    for name, values in SLURM.items():
+        for value in values:
+            with pytest.raises(UserError, match=rf"^{name}=.*: give .*\.$"):
+                SlurmSettings(**{**example, name: tuple(value) if isinstance(value, list) else value})
 
 
 def test_every_setting_refuses() -> None:

@@ -33,7 +33,13 @@ from repro.spec.experiment import PlannedRun, expand, unique
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "launch"
 SETTINGS = SlurmSettings(**tomllib.loads(EXAMPLE))
-IMAGE = dict(checkout=None, container="/shared/images/train.sqsh", account=None, sbatch=("--qos=high", "--mem=0"))
+IMAGE = dict(
+    checkout=None,
+    container="/shared/images/train.sqsh",
+    account=None,
+    cpus_per_task=8,
+    sbatch=("--qos=high", "--mem=0"),
+)
 CASES = {"slurm-checkout": SETTINGS, "slurm-container": replace(SETTINGS, **IMAGE)}
 
 
