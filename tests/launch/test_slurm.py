@@ -295,7 +295,7 @@ def test_a_run_is_stopped_queued_again_and_finished(
     made = RunFolder(folder, run.run_id)
     assert made.summary() is not None and made.failure() is None
     attempts = (made.provenance() or {})["attempts"]
-    assert [(each["outcome"], each["processes"]) for each in attempts] == [("interrupted", 2), ("finished", 2)]
+    assert [(each["outcome"], each["mesh"]["processes"]) for each in attempts] == [("interrupted", 2), ("finished", 2)]
     capsys.readouterr()
     assert cli.main(words) == 0
     assert capsys.readouterr().out == f"{run.run_id}: finished\n"
