@@ -115,7 +115,8 @@ def local_script(request: Request, settings: LocalSettings) -> str:
 
 def _local_settings(args: argparse.Namespace) -> LocalSettings:
     root, cache = ("runs" if args.root is None else args.root), ("cache" if args.cache is None else args.cache)
-    place(root), local(cache)
+    place(root)  # a path that can't be is refused in a dry run too
+    local(cache)
     takeover = args.takeover_after if args.takeover_after != args.usual["takeover_after"][1] else None
     return LocalSettings(root, cache, args.workers, args.eval, takeover)
 

@@ -37,7 +37,7 @@ class Engine:
     that are options too, with their help.
     """
 
-    settings: type
+    settings: Any  # a dataclass
     render: Callable[[Request, Sequence[PlannedRun], Any, Path], str]
     create: Callable[[Request, Sequence[PlannedRun], Any, bool], int]
     example: str = ""
