@@ -87,7 +87,7 @@ def test_macos_run_finishes(tmp_path: Path):
     )
     command = [sys.executable, light_sweep.__file__, "run", "table5", "--scale", "smoke", "--workers", "1"]
     command += ["--root", str(tmp_path / "runs"), "--cache", str(tmp_path / "cache")]
-    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "LIGHT_STEP_S": "0"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, encoding="utf-8", timeout=100)
     assert done.returncode == 0 and RunFolder(tmp_path / "runs", run.run_id).summary() is not None, done.stderr
 
@@ -370,7 +370,7 @@ def test_a_sweep_on_two_gpus_gives_each_worker_one_and_says_so(tmp_path: Path):
     command = [sys.executable, light_sweep.__file__, "run", "table5", "--scale", "smoke"]
     command += ["--root", str(tmp_path / "runs"), "--cache", str(tmp_path / "cache")]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cuda,cpu", "XLA_FLAGS": ""}
-    environment["LIGHT_DEVICES"] = json.dumps(H100 | {"devices": 2, "chips": 2})
+    environment |= {"LIGHT_DEVICES": json.dumps(H100 | {"devices": 2, "chips": 2}), "LIGHT_STEP_S": "0"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, encoding="utf-8", timeout=100)
     assert done.returncode == 0, done.stderr
     assert "2 runs to train on 2 x NVIDIA H100 (cuda), 2 side by side: how long it takes is not known" in done.stderr

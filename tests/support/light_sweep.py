@@ -3,7 +3,7 @@
 Leases, takeover, fences, signals and the sweep are the real ones, and an attempt takes a second, not a minute. What it
 can't show is that a model's bits survive: `test_resume` and the torture test with real runs do. LIGHT_SWEEP in the
 environment makes each attempt raise, die, or hear no signal, or a worker start late; LIGHT_DEVICES is what JAX is to
-have found, as JSON.
+have found, as JSON; LIGHT_STEP_S how long a step lasts, for tests that disturb nothing.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from repro.runs.leases import Lease, LeaseLost
 from repro.runs.provenance import Attempt
 from repro.runs.takeover import begin, saved_steps
 
-STEP_S = 0.1
+STEP_S = float(os.environ.get("LIGHT_STEP_S", "0.1"))
 KEEP, EVERY = 2, 3
 SHOWN = ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES", "XLA_FLAGS")
 WORKER = "worker"
