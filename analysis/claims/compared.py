@@ -15,17 +15,17 @@ from analysis.claims.judging import (
     UNDECIDED,
     Finding,
     Judge,
+    JudgedDifference,
     Number,
-    Part,
     order_part,
     parity_part,
 )
 from analysis.paper import published
 from analysis.paper.published import judge_order, judge_parity, verdict
 from analysis.paper.statements import quoted
-from analysis.tables.rows import LABELS, LOSS, Row
+from analysis.tables.rows import LABELS, LOSS, TableRow
 from analysis.tables.scores import difference
-from repro.evaluation.tasks import SHOWN
+from repro.evaluation.tasks import TABLE_METRIC
 from repro.spec.experiment import Claim, Experiment, Kind, Pair, Points, Side
 
 
@@ -38,7 +38,7 @@ class Way(NamedTuple):
 
 
 LESS = "Loss of {second} less that of {first}."
-POINTS = f"{SHOWN} of {{second}} less that of {{first}}, points, paired by question."
+POINTS = f"{TABLE_METRIC} of {{second}} less that of {{first}}, points, paired by question."
 WAYS: dict[Kind, Way] = {
     "order": Way("worse", "{0}", LESS),
     "parity": Way("above", "{0}", LESS),
@@ -114,7 +114,7 @@ def _at(pairs: list[Pair], points: Points) -> list[Pair]:
     return [pair for pair in pairs if pair.at == every[0 if points == "first" else -1]]
 
 
-def _parts(view: View, experiment: Experiment, claim: Claim, pair: Pair) -> Iterator[Part]:
+def _parts(view: View, experiment: Experiment, claim: Claim, pair: Pair) -> Iterator[JudgedDifference]:
     name, rows, allowed = _name(view, experiment.name, pair), (pair.first, pair.second), _tolerance(claim)
     match claim.kind:
         case "order":
@@ -129,10 +129,10 @@ def _parts(view: View, experiment: Experiment, claim: Claim, pair: Pair) -> Iter
             yield from (_score(view, experiment.name, claim, pair, column, name) for column in claim.scores)
 
 
-def _score(view: View, experiment: str, claim: Claim, pair: Pair, column: str, name: str) -> Part:
+def _score(view: View, experiment: str, claim: Claim, pair: Pair, column: str, name: str) -> JudgedDifference:
     """The accuracies of one column, question by question."""
     results = [view.row(experiment, row) for row in (pair.first, pair.second)]
-    first, second = (Row((), "", row, {}).score(column, SHOWN) for row in results)
+    first, second = (TableRow((), "", row, {}).score(column, TABLE_METRIC) for row in results)
     judgement = judge_order(())
     if first is not None and second is not None:
         gap = difference(second, first)
@@ -141,7 +141,7 @@ def _score(view: View, experiment: str, claim: Claim, pair: Pair, column: str, n
         ordered = claim.kind == "score order"
         judgement = judge_order(points, error) if ordered else judge_parity(points, _tolerance(claim), error)
         judgement = replace(judgement, seeds=min(len(first.by_seed), len(second.by_seed)))
-    return Part(", ".join(filter(None, (column, name))), judgement, (*results[0], *results[1]))
+    return JudgedDifference(", ".join(filter(None, (column, name))), judgement, (*results[0], *results[1]))
 
 
 def _name(view: View, experiment: str, pair: Pair) -> str:
@@ -160,7 +160,7 @@ def _against_cells(view: View, experiment: Experiment, claim: Claim) -> Finding:
     """Mean losses at paper scale, each held against its published cell, 2 s √(1 + 1/n) around it."""
     numbers, verdicts, runs, tolerances = [], [], [], []
     for name, reference in claim.cells:
-        row = Row((name,), name, view.row(experiment.name, name), {})
+        row = TableRow((name,), name, view.row(experiment.name, name), {})
         if row.mean is None:
             return Finding(NOT_RUN, sentence=claim.note)
         word = verdict(quoted(reference), row.mean, row.tolerance or 0.0, view.scale)

@@ -86,7 +86,7 @@ def not_decidable(sentence: str) -> Finding:
 
 
 @dataclass(frozen=True)
-class Part:
+class JudgedDifference:
     """One difference of a statement, judged: how far ours lies on the stated side, or off a parity."""
 
     name: str
@@ -104,7 +104,7 @@ class Judge:
     origin: Origin
     measure: str  # what the numbers are
 
-    def __call__(self, view: View, experiment: str, parts: Iterable[Part], note: str = "") -> Finding:
+    def __call__(self, view: View, experiment: str, parts: Iterable[JudgedDifference], note: str = "") -> Finding:
         """The finding of these parts at the view's scale."""
         every = tuple(parts)
         parts = tuple(p for p in every if p.results)
@@ -123,14 +123,14 @@ class Judge:
 
 def order_part(
     view: View, experiment: str, name: str, rows: Sequence[str], combine: Callable[..., float], spreads: float = 1.0
-) -> Part:
+) -> JudgedDifference:
     """Whether `combine(losses of the rows) >= 0`, one value a seed.
 
     `spreads` is how many times the spread of one paired difference a single value has.
     """
     values, known, results = _values(view, experiment, rows, combine)
     judgement = judge_order(values, known.value * spreads if known else None)
-    return Part(name, judgement, results, known)
+    return JudgedDifference(name, judgement, results, known)
 
 
 def parity_part(
@@ -141,11 +141,11 @@ def parity_part(
     combine: Callable[..., float],
     tolerance: float,
     spreads: float = 1.0,
-) -> Part:
+) -> JudgedDifference:
     """Whether `|combine(losses of the rows)| <= tolerance`, one value a seed; `spreads` as for an order."""
     values, known, results = _values(view, experiment, rows, combine)
     judgement = judge_parity(values, tolerance, known.value * spreads if known else None)
-    return Part(name, judgement, results, known)
+    return JudgedDifference(name, judgement, results, known)
 
 
 def _values(
@@ -162,7 +162,7 @@ def _values(
     return values, known, tuple(result for row in by_row for result in row)
 
 
-def _remarks(view: View, experiment: str, parts: Sequence[Part], agreement: Agreement) -> Iterator[str]:
+def _remarks(view: View, experiment: str, parts: Sequence[JudgedDifference], agreement: Agreement) -> Iterator[str]:
     spreads = dict.fromkeys(p.spread.sentence for p in parts if p.spread)
     yield from (f"{sentence}." for sentence in spreads)
     if agreement == "undecided" and any(p.judgement.seeds == 1 and p.judgement.standard_error is None for p in parts):
@@ -171,7 +171,7 @@ def _remarks(view: View, experiment: str, parts: Sequence[Part], agreement: Agre
         yield why([r.run for p in parts for r in p.results], experiment)
 
 
-def _absent(view: View, experiment: str, parts: Sequence[Part]) -> str:
+def _absent(view: View, experiment: str, parts: Sequence[JudgedDifference]) -> str:
     planned = {r.run.run_id: r for p in parts for r in p.results}
     if not planned:
         return f"{experiment} has no such rows at scale {view.scale}."

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from analysis.claims.evidence import View
-from analysis.claims.judging import Finding, Judge, Part
+from analysis.claims.judging import Finding, Judge, JudgedDifference
 from analysis.paper.published import Judgement, judge_order, judge_parity
 from analysis.paper.statements import value
 from analysis.tables.similarity import STRETCHES, by_layer, fragments, mean, stretch
@@ -33,7 +33,7 @@ def falls_with_size(view: View) -> Finding:
     """The mean cosine of each size less that of the next."""
     means = {size: _by_seed(view, size, _whole) for size in view.sizes(EXPERIMENT)}
     parts = [
-        Part(
+        JudgedDifference(
             " less ".join(view.named(EXPERIMENT, size) for size in (a, b)),
             judge_order([means[a][s] - means[b][s] for s in sorted(means[a].keys() & means[b].keys())]),
             (*_runs(view, a), *_runs(view, b)),
@@ -89,7 +89,9 @@ def _each_size(
     for size in view.sizes(EXPERIMENT):
         by_seed = _by_seed(view, size, measure)
         parts.append(
-            Part(view.named(EXPERIMENT, size), decide([by_seed[seed] for seed in sorted(by_seed)]), _runs(view, size))
+            JudgedDifference(
+                view.named(EXPERIMENT, size), decide([by_seed[seed] for seed in sorted(by_seed)]), _runs(view, size)
+            )
         )
     return judge(view, EXPERIMENT, parts, _logged(view))
 

@@ -12,7 +12,7 @@ from analysis.claims.evidence import View
 from analysis.claims.judging import Finding, Number
 from analysis.paper.statements import Statement, statements
 from analysis.render import Grid
-from analysis.tables.rows import short
+from analysis.tables.rows import short_method
 from analysis.tables.tables import Table
 from experiments.registry import load
 from repro.spec.experiment import Experiment
@@ -64,4 +64,4 @@ def grids(table: Table, *, terminal: bool = False, stated: bool = True) -> Seque
 def _part(number: Number, columns: int) -> tuple[str, ...]:
     error = "" if number.error is None else f" ± {number.error:.4f}"
     difference = f"{number.value:+.4f}{error} (n={number.seeds})"
-    return ("", short(number.name), difference, number.verdict or "", *("",) * (columns - 4))
+    return ("", short_method(number.name), difference, number.verdict or "", *("",) * (columns - 4))

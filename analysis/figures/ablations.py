@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 from analysis.figures.series import Look, Value, by_x, draw, hellaswag, log_ticks, loss, marks_key, rows_of, scale_words
 from analysis.figures.style import GREEN, GREY, ORANGE, PURPLE, RED, STYLE, column, legend_below, not_run
 from analysis.paper.published import Published, by_place
-from analysis.tables.rows import Row
+from analysis.tables.rows import TableRow
 from analysis.tables.tables import Table
 from experiments.streaming.figure11 import DROPS, PRECISION
 from experiments.streaming.figure12 import GLOBAL, LOCAL
-from repro.evaluation.tasks import SHOWN
+from repro.evaluation.tasks import TABLE_METRIC
 
 LOSS_LABEL = "Eval loss (nats a token)"
 DROP_LOOKS = {"feddropout": (ORANGE, "s"), "dare": (PURPLE, "^"), "topk": (GREEN, "D"), "ties": (GREY, "v")}
@@ -56,7 +56,9 @@ def figure11(table: Table) -> Figure:
     scored = any(hellaswag(row) for row in table.rows)
     figure = column(4.6 if scored else 3.1)
     panels = figure.subplots(2 if scored else 1, 1, sharex=True, squeeze=False)[:, 0]
-    for panel, value, name in zip(panels, (loss, hellaswag), (LOSS_LABEL, f"HellaSwag {SHOWN} (%)"), strict=False):
+    for panel, value, name in zip(
+        panels, (loss, hellaswag), (LOSS_LABEL, f"HellaSwag {TABLE_METRIC} (%)"), strict=False
+    ):
         _compressions(panel, table, value)
         panel.set_ylabel(name)
     panels[0].set_title(f"Ours, {scale_words(table)}", loc="left")
@@ -184,11 +186,11 @@ def _compressions(panel: Axes, table: Table, value: Value) -> None:
     panel.set_xlim(-0.5, start + len(dropped) - 0.4)
 
 
-def _bits(row: Row) -> str:
+def _bits(row: TableRow) -> str:
     return f"{row.point.removesuffix('_e4m3')}, {row.x:g} bit"
 
 
-def _rise(rows: Sequence[Row]) -> tuple[float | None, float | None]:
+def _rise(rows: Sequence[TableRow]) -> tuple[float | None, float | None]:
     """(mean, standard deviation) over the seeds of frozen / not frozen − 1, in percent, paired by seed."""
     plain, frozen = rows[0].losses, rows[1].losses
     percents = [100 * (frozen[seed] / plain[seed] - 1) for seed in sorted(plain.keys() & frozen.keys())]

@@ -14,9 +14,9 @@ from analysis.figures.series import Value, hellaswag, loss, scale_words
 from analysis.figures.style import MARKS, SCALING, STYLE, not_run, page_wide
 from analysis.paper.fits import Line, published_points
 from analysis.paper.published import by_place
-from analysis.tables.rows import SCORES, Row
+from analysis.tables.rows import SCORES, TableRow
 from analysis.tables.tables import Slope, Table
-from repro.evaluation.tasks import SHOWN
+from repro.evaluation.tasks import TABLE_METRIC
 
 
 @mpl.rc_context(STYLE)
@@ -67,10 +67,10 @@ def _own_scores(axes: Axes, table: Table) -> None:
         _bars(axes, [row for row in table.rows if row.method == slope.method], index, hellaswag)
     if not axes.containers:
         not_run(axes, "not evaluated" if any(row.losses for row in table.rows) else "not run")
-    _label(axes, f"HellaSwag {SHOWN} (%)")
+    _label(axes, f"HellaSwag {TABLE_METRIC} (%)")
 
 
-def _bars(axes: Axes, rows: Sequence[Row], index: int, value: Value) -> None:
+def _bars(axes: Axes, rows: Sequence[TableRow], index: int, value: Value) -> None:
     """Means with their errors; no bar where one seed has none."""
     drawn = [(row.flops, *point) for row in rows if row.flops and (point := value(row)) is not None]
     if not drawn:

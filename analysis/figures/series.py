@@ -9,11 +9,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from analysis.figures.style import not_run
-from analysis.tables.rows import LOSS, Row
+from analysis.tables.rows import LOSS, TableRow
 from analysis.tables.tables import Table
-from repro.evaluation.tasks import SHOWN
+from repro.evaluation.tasks import TABLE_METRIC
 
-Value = Callable[[Row], tuple[float, float | None] | None]  # (mean, error) of a row; None where there is nothing
+Value = Callable[[TableRow], tuple[float, float | None] | None]  # (mean, error) of a row; None where there is nothing
 HOLLOW = "hollow: not in the paper's text"
 CROSS = "printed in a table of the paper"
 
@@ -27,14 +27,14 @@ class Look:
     line: str = "-"
 
 
-def loss(row: Row) -> tuple[float, float | None] | None:
+def loss(row: TableRow) -> tuple[float, float | None] | None:
     """Mean validation loss and its standard deviation over seeds."""
     return None if row.mean is None else (row.mean, row.spread)
 
 
-def hellaswag(row: Row) -> tuple[float, float | None] | None:
+def hellaswag(row: TableRow) -> tuple[float, float | None] | None:
     """HellaSwag in percent and its standard error over the questions."""
-    score = row.score("HellaSwag", SHOWN)
+    score = row.score("HellaSwag", TABLE_METRIC)
     if score is None:
         return None
     return 100 * score.mean, None if score.standard_error is None else 100 * score.standard_error
@@ -47,12 +47,14 @@ def scale_words(table: Table, scored: str = "") -> str:
     return f"{table.scale}{model}, {table.seeds_in_words(scored)}"
 
 
-def rows_of(table: Table, method: str) -> tuple[Row, ...]:
+def rows_of(table: Table, method: str) -> tuple[TableRow, ...]:
     """The rows of one method, in the order of the spec."""
     return tuple(row for row in table.rows if row.method == method)
 
 
-def draw(panel: Axes, rows: Sequence[Row], xs: Sequence[float], look: Look, label: str, value: Value = loss) -> None:
+def draw(
+    panel: Axes, rows: Sequence[TableRow], xs: Sequence[float], look: Look, label: str, value: Value = loss
+) -> None:
     """One series: a line through its points, error bars, hollow marks for points that are not the paper's."""
     points = []
     for x, row in zip(xs, rows, strict=True):
@@ -77,7 +79,7 @@ def draw(panel: Axes, rows: Sequence[Row], xs: Sequence[float], look: Look, labe
             panel.plot(*zip(*chosen, strict=True), look.mark, color=look.colour, mfc=face, zorder=3)
 
 
-def _printed(panel: Axes, rows: Sequence[Row], xs: Sequence[float], look: Look) -> None:
+def _printed(panel: Axes, rows: Sequence[TableRow], xs: Sequence[float], look: Look) -> None:
     """The loss that a table of the paper prints of the same run, as a cross: at paper scale alone."""
     cells = [(x, row.printed.get(LOSS)) for x, row in zip(xs, rows, strict=True) if row.at_paper_scale]
     points = [(x, cell.value) for x, cell in cells if cell is not None and cell.value is not None]

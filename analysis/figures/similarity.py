@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from analysis.figures.series import scale_words
 from analysis.figures.style import STYLE, TEXT_IN, column, legend_below, not_run
-from analysis.tables.rows import Row
+from analysis.tables.rows import TableRow
 from analysis.tables.similarity import Series, fragments, layer
 from analysis.tables.tables import Table
 from repro.results.read import Result
@@ -62,7 +62,7 @@ def figure18(table: Table) -> Figure:
     return figure
 
 
-def binned(row: Row, of: Callable[[Result], Series]) -> list[tuple[float, float]]:
+def binned(row: TableRow, of: Callable[[Result], Series]) -> list[tuple[float, float]]:
     """(share of training, mean cosine) in `BINS` equal parts of a row's training, over its seeds."""
     import pandas as pd
 

@@ -38,7 +38,7 @@ def as_json(results: Sequence[tuple[PlannedRun, Placement, Any]], source: Mappin
     }
 
 
-def merged(earlier: Json | None, record: Json, order: Sequence[str]) -> dict[str, Any]:
+def merge_compiled(earlier: Json | None, record: Json, order: Sequence[str]) -> dict[str, Any]:
     """What was compiled, now and by an earlier call of other runs of the same spec, in the order of these ids."""
     runs = {run["run"]: run for run in (*(earlier["runs"] if earlier else ()), *record["runs"])}
     kept = [runs[name] for name in order if name in runs]

@@ -162,7 +162,7 @@ def scoreboard(wanted: Sequence[str], root: str | Path | None = None, seeds: int
     return Html("\n".join(part for parts in bodies for part in parts))
 
 
-def counted(decisions: tuple[Decision, ...]) -> Grid:
+def verdict_grid(decisions: tuple[Decision, ...]) -> Grid:
     """How many statements have each verdict, by the kind of evidence."""
     kinds = (CALCULATED, PAPER, MINI)
     by_kind = [counts(decisions, kind) for kind in kinds]
@@ -199,7 +199,7 @@ def _beside(name: str) -> Document:
 
         return accounts_document(all_accounts())
     if name == "compiled":
-        return report.compiled()
+        return report.compiled_page()
     from analysis.paper.inconsistencies import inconsistencies, inconsistencies_document
 
     return inconsistencies_document(inconsistencies())

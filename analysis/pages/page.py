@@ -66,7 +66,7 @@ def page(source: Source, out: Path) -> str:
 def _scoreboard(decisions: tuple[Decision, ...]) -> list[str]:
     """Counts, the contents, then every statement."""
     stands = board(decisions)
-    first = Document(stands.title, stands.lead, (items.counted(decisions),))
+    first = Document(stands.title, stands.lead, (items.verdict_grid(decisions),))
     return [
         '<section id="scoreboard">',
         *render.body(first, 2),

@@ -145,7 +145,7 @@ def _inconsistencies(out: Path) -> str:
     return build_inconsistencies(out)
 
 
-def compiled() -> Document:
+def compiled_page() -> Document:
     """What runs of the paper were like, compiled for TPU slices: data/results, as `repro compile` left it."""
     from analysis.pages.compiled import COMPILED
     from analysis.pages.compiled import document as of_programs
@@ -156,7 +156,7 @@ def compiled() -> Document:
 
 
 def _compiled(out: Path) -> str:
-    page = compiled()
+    page = compiled_page()
     render.write(page, out / "compiled")
     return render.text(page)
 

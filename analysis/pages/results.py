@@ -16,10 +16,10 @@ from analysis.claims.board import document as board
 from analysis.claims.evidence import gather
 from analysis.render import Document, Grid, Notes
 from analysis.tables import score_views, similarity
-from analysis.tables.rows import LABELS, LOSS, Row
+from analysis.tables.rows import LABELS, LOSS, TableRow
 from analysis.tables.tables import Table, table_of
 from experiments.registry import load, trained
-from repro.evaluation.tasks import SHOWN
+from repro.evaluation.tasks import TABLE_METRIC
 from repro.files import write_bytes
 from repro.results.collected import archive_path, filled, records, seeds_there
 from repro.results.read import Result
@@ -86,13 +86,13 @@ def _of_item(table: Table, losses: bool) -> Iterator[Grid | Notes]:
         first, *others = _crossed([row for row in table.rows if row.results])
         yield replace(first, title=f"{place}: {table.experiment.title}")
         yield from others
-    scores = score_views.grids(table, (SHOWN,)) if losses else ()
+    scores = score_views.grids(table, (TABLE_METRIC,)) if losses else ()
     for section in (*scores, *similarity.sections(table)):
         title = section.title and f"{place}, {section.title[0].lower()}{section.title[1:]}"
         yield replace(section, title=title)
 
 
-def _crossed(rows: Sequence[Row]) -> tuple[Grid, ...]:
+def _crossed(rows: Sequence[TableRow]) -> tuple[Grid, ...]:
     """Methods × points, or settings × methods; what has the same points shares a grid."""
     import pandas as pd
 
@@ -108,7 +108,7 @@ def _crossed(rows: Sequence[Row]) -> tuple[Grid, ...]:
     return tuple(grids)
 
 
-def _place(row: Row, settings: bool) -> tuple[str, str]:
+def _place(row: TableRow, settings: bool) -> tuple[str, str]:
     """(method, point), or of what is tried at one size (setting, method)."""
     if settings:
         method, setting = row.short.rsplit(LABELS, 1)
@@ -116,7 +116,7 @@ def _place(row: Row, settings: bool) -> tuple[str, str]:
     return row.short, row.point + " *" * row.ours if row.point else LOSS
 
 
-def _loss(row: Row) -> str:
+def _loss(row: TableRow) -> str:
     if row.mean is None:
         return row.state
     if any(result.diverged for result in row.results):

@@ -7,7 +7,7 @@ from typing import Any
 from analysis.paper.assumptions import footnotes
 from analysis.render import Notes
 from analysis.tables import score_views
-from analysis.tables.rows import Row, short
+from analysis.tables.rows import TableRow, short_method
 from analysis.tables.tables import Table
 from experiments.streaming.base import OUTER
 from repro.results.read import Result
@@ -77,8 +77,8 @@ def _settings(outer: OuterConfig) -> str:
 def legend(table: Table) -> Iterator[str]:
     """What the columns and words mean."""
     for method in dict.fromkeys(row.method_run for row in table.rows):
-        if short(method) != method:
-            yield f"{short(method)}: {method}."
+        if short_method(method) != method:
+            yield f"{short_method(method)}: {method}."
     yield "Eval Loss: nats a token on held-out text. ±: standard deviation over the n seeds."
     if any(row.ours for row in table.rows):
         yield "*: a point that the paper's text doesn't name."
@@ -177,7 +177,7 @@ def _devices(mesh: dict[str, Any]) -> str:
     return f"on {mesh['replica'] * mesh['data'] * mesh['fsdp']} x {mesh['device']} ({mesh['platform']}) beside "
 
 
-def _run_lines(rows: Iterable[Row]) -> Iterator[str]:
+def _run_lines(rows: Iterable[TableRow]) -> Iterator[str]:
     for row in rows:
         if row.run_ids:
             yield f"{' '.join(row.cells)}: {', '.join(row.run_ids)}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from analysis.paper.published import Published, verdict
-from analysis.tables.scores import Score, gather
+from analysis.tables.scores import Score, gather_scores
 from experiments.streaming.base import SIZES
 from repro.results.read import Result
 
@@ -24,7 +24,7 @@ SHORT = (
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One row: our runs over the seeds (none where none is planned) and the paper's cells."""
 
     labels: tuple[str, ...]  # as shown at our scale; the paper's where we have no run
@@ -112,7 +112,7 @@ class Row:
         """A downstream score over the seeds that are evaluated; None without any."""
         if (column, metric) not in self._scores:
             evaluations = [r.evaluation for r in self.results if r.evaluation is not None]
-            self._scores[column, metric] = gather(evaluations, column, metric)
+            self._scores[column, metric] = gather_scores(evaluations, column, metric)
         return self._scores[column, metric]
 
     @property
@@ -123,7 +123,7 @@ class Row:
     @property
     def short(self) -> str:
         """The method in few words."""
-        return short(self.method_run)
+        return short_method(self.method_run)
 
     @property
     def tokens(self) -> int | None:
@@ -163,7 +163,7 @@ class Row:
         return "undecided (one seed)" if self.tolerance is None and word.startswith("deviates") else word
 
 
-def printed_rows(results: Iterable[Result], cells: Iterable[Published]) -> tuple[Row, ...]:
+def printed_rows(results: Iterable[Result], cells: Iterable[Published]) -> tuple[TableRow, ...]:
     """A row for each printed row with a loss, in printed order."""
     by_row: dict[str, dict[str, Published]] = {}
     for cell in cells:
@@ -172,7 +172,7 @@ def printed_rows(results: Iterable[Result], cells: Iterable[Published]) -> tuple
     return tuple(_row(name, ours.get(name, ()), printed) for name, printed in by_row.items() if LOSS in printed)
 
 
-def own_rows(results: Iterable[Result], elsewhere: Mapping[str, Published]) -> tuple[Row, ...]:
+def own_rows(results: Iterable[Result], elsewhere: Mapping[str, Published]) -> tuple[TableRow, ...]:
     """A row for each of the spec's that has runs; `elsewhere` has the loss that a table prints of the same run."""
     beside = {paper_row: {LOSS: cell} for paper_row, cell in elsewhere.items()}
     return tuple(_row(paper_row, by_seed, beside.get(paper_row, {})) for paper_row, by_seed in grouped(results).items())
@@ -186,25 +186,25 @@ def grouped(results: Iterable[Result]) -> dict[str, tuple[Result, ...]]:
     return by_row
 
 
-def heads(rows: Sequence[Row]) -> tuple[str, ...]:
+def heads(rows: Sequence[TableRow]) -> tuple[str, ...]:
     """The heads of the first columns of these rows."""
     return ("Size", "Method") if rows[0].sized else ("Method", "Point") if rows[0].point else ("Method",)
 
 
-def score_columns(rows: Sequence[Row]) -> tuple[str, ...]:
+def score_columns(rows: Sequence[TableRow]) -> tuple[str, ...]:
     """The scores that stand beside the losses: those printed, or all where nothing is."""
     printed = {column for row in rows for column in row.printed} - {LOSS}
     return tuple(column for column in SCORES if column in printed or not printed)
 
 
-def short(method: str) -> str:
+def short_method(method: str) -> str:
     """A method's label in few words."""
     for name, stands in SHORT:
         method = method.replace(name, stands)
     return method
 
 
-def own_points(rows: Iterable[Row], method: str) -> tuple[tuple[float, float], ...]:
+def own_points(rows: Iterable[TableRow], method: str) -> tuple[tuple[float, float], ...]:
     """(FLOPs, mean loss) of our runs of a method, over the seeds that all its points have, if there are such."""
     done = [row for row in rows if row.method == method and row.flops is not None and row.losses]
     shared = set.intersection(*(set(row.losses) for row in done)) if done else set()
@@ -215,6 +215,6 @@ def own_points(rows: Iterable[Row], method: str) -> tuple[tuple[float, float], .
     )
 
 
-def _row(paper_row: str, results: Sequence[Result], printed: Mapping[str, Published]) -> Row:
+def _row(paper_row: str, results: Sequence[Result], printed: Mapping[str, Published]) -> TableRow:
     labels = results[0].run.labels if results else tuple(paper_row.split(LABELS))
-    return Row(labels, paper_row, tuple(results), printed)
+    return TableRow(labels, paper_row, tuple(results), printed)

@@ -77,7 +77,7 @@ class Difference:
         return self.standard_error is None or abs(self.mean) <= 2 * self.standard_error
 
 
-def gather(evaluations: Iterable[dict[str, Any]], column: str, metric: str) -> Score | None:
+def gather_scores(evaluations: Iterable[dict[str, Any]], column: str, metric: str) -> Score | None:
     """The score of a column of the paper from the evaluations of one method's seeds; None without any.
 
     UserError when they are not of the same questions.

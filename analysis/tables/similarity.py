@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from analysis.paper.published import Published, by_place, verdict
 from analysis.render import Grid, Notes
-from analysis.tables.rows import Row, heads
+from analysis.tables.rows import TableRow, heads
 from analysis.tables.tables import Table
 from repro.results.read import Result
 
@@ -107,7 +107,7 @@ def csv_lines(table: Table) -> Iterator[tuple[str, ...]]:
                 yield _csv_line(row, measure, by_seed, table.scale)
 
 
-def _csv_line(row: Row, measure: Measure, by_seed: Mapping[int, float], scale: str) -> tuple[str, ...]:
+def _csv_line(row: TableRow, measure: Measure, by_seed: Mapping[int, float], scale: str) -> tuple[str, ...]:
     ours, printed = statistics.fmean(by_seed.values()), measure.printed
     spread = f"{statistics.stdev(by_seed.values()):.8g}" if len(by_seed) > 1 else ""
     said = "not published"
@@ -125,7 +125,7 @@ def _meaning(table: Table) -> str:
     return f"{', '.join(STRETCHES)}: {spans} of the steps (our reading of the text)."
 
 
-def _by_seed(row: Row, measure: Measure) -> dict[int, float]:
+def _by_seed(row: TableRow, measure: Measure) -> dict[int, float]:
     return {r.run.config.seed: value for r in row.results if (value := measure.of(r)) is not None}
 
 

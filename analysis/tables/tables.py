@@ -12,11 +12,11 @@ from analysis.paper.fits import Line, power_law, published_points, semi_log
 from analysis.paper.published import Published, by_place
 from analysis.paper.published import load as load_cells
 from analysis.paper.simulated import Account, accounts_of
-from analysis.tables.rows import LOSS, Row, own_points, own_rows, printed_rows
+from analysis.tables.rows import LOSS, TableRow, own_points, own_rows, printed_rows
 from experiments.registry import load
 from experiments.streaming.base import DP
 from experiments.streaming.table5 import STREAM_100
-from repro.evaluation.tasks import SHOWN
+from repro.evaluation.tasks import TABLE_METRIC
 from repro.results.read import Result
 from repro.spec.experiment import Experiment, expand
 from repro.words import span
@@ -44,7 +44,7 @@ class Table:
     experiment: Experiment
     scale: str
     seeds: int
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     slopes: tuple[Slope, ...]
     results: tuple[Result, ...]
     cells: tuple[Published, ...]
@@ -54,7 +54,7 @@ class Table:
     def seeds_in_words(self, scored: str = "") -> str:
         """`n = 3 seeds`, or `n = 1 to 3 seeds` where rows have more and fewer; of the scores of a column, if named."""
         if scored:
-            counts = [len(score.by_seed) for row in self.rows if (score := row.score(scored, SHOWN)) is not None]
+            counts = [len(score.by_seed) for row in self.rows if (score := row.score(scored, TABLE_METRIC)) is not None]
         else:
             counts = [len(row.losses) for row in self.rows if row.losses]
         counts = counts or [self.seeds]
@@ -143,7 +143,7 @@ def _table(
     results: Sequence[Result],
     cells: Sequence[Published],
     experiment: Experiment,
-    rows: tuple[Row, ...],
+    rows: tuple[TableRow, ...],
     slopes: tuple[Slope, ...] = (),
     accounts: tuple[Account, ...] = (),
 ) -> Table:
@@ -161,7 +161,7 @@ def _table(
     )
 
 
-def _slopes(rows: Sequence[Row], cells: Sequence[Published], statements: Sequence[Published]) -> tuple[Slope, ...]:
+def _slopes(rows: Sequence[TableRow], cells: Sequence[Published], statements: Sequence[Published]) -> tuple[Slope, ...]:
     printed = by_place(statements)
     slopes = []
     for method in dict.fromkeys(row.method for row in rows):

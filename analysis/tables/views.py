@@ -9,9 +9,9 @@ from analysis.paper.simulated import Account
 from analysis.render import Document, Grid, Notes
 from analysis.tables import score_views, similarity
 from analysis.tables.notes import closing, lead, legend
-from analysis.tables.rows import FLOPS, LABELS, LOSS, Row, heads, score_columns, short
+from analysis.tables.rows import FLOPS, LABELS, LOSS, TableRow, heads, score_columns, short_method
 from analysis.tables.tables import Table
-from repro.evaluation.tasks import METRICS, SHOWN
+from repro.evaluation.tasks import METRICS, TABLE_METRIC
 from repro.words import short as rounded
 
 COLUMNS = ("row", "column", "ours", "spread", "n", "paper", "tolerance", "verdict", "runs", "metric_version")
@@ -28,7 +28,7 @@ def document(
     sections: list[Grid | Notes] = [grid, Notes("", tuple(legend(table)))]
     if table.accounts:
         sections.append(_accounts(table.accounts))
-    sections += score_views.grids(table, (SHOWN,) if terminal else METRICS)
+    sections += score_views.grids(table, (TABLE_METRIC,) if terminal else METRICS)
     sections += similarity.sections(table)
     sections += judgements
     if any(slope.ours or slope.paper for slope in table.slopes):
@@ -70,14 +70,14 @@ def _lines(table: Table) -> tuple[tuple[str, ...], ...]:
     return tuple(lines)
 
 
-def _own_lines(row: Row, scored: bool) -> Iterator[tuple[str, ...]]:
+def _own_lines(row: TableRow, scored: bool) -> Iterator[tuple[str, ...]]:
     yield _loss_line(row)
     for column in score_columns((row,)) if scored else ():
-        if row.score(column, SHOWN) is not None:
+        if row.score(column, TABLE_METRIC) is not None:
             yield score_views.csv_line(row, column)
 
 
-def _loss_line(row: Row) -> tuple[str, ...]:
+def _loss_line(row: TableRow) -> tuple[str, ...]:
     paper = row.printed[LOSS].text if LOSS in row.printed else ""
     numbers = (_full(row.mean), _full(row.spread), str(len(row.losses)), paper, _full(row.tolerance))
     return (row.name, LOSS, *numbers, row.verdict, " ".join(row.run_ids))
@@ -89,7 +89,7 @@ def _account_line(account: Account) -> tuple[str, ...]:
     return (account.row, account.column, ours, "", "", account.paper.text, "0", account.verdict, "")
 
 
-def _flops_line(row: Row, cell: Published, scale: str) -> tuple[str, ...]:
+def _flops_line(row: TableRow, cell: Published, scale: str) -> tuple[str, ...]:
     """FLOPs follow from the config, so they are judged with or without a run, at paper scale alone."""
     if row.flops is None:
         return (row.point, FLOPS, "", "", "0", cell.text, "", "not run", "")
@@ -110,7 +110,7 @@ def _grid(table: Table) -> Grid:
     rows = tuple(
         (
             *(*row.cells, _budget(row), *_loss(row)),
-            *(score_views.cell(row, column) for column in columns),
+            *(score_views.score_cell(row, column) for column in columns),
             *_printed(row, columns),
             row.verdict,
         )
@@ -151,7 +151,7 @@ def _terminal_grid(table: Table) -> Grid:
     return Grid(_heading(table), head, rows, left=len(names), last_left=True)
 
 
-def _loss(row: Row) -> tuple[str, str, str]:
+def _loss(row: TableRow) -> tuple[str, str, str]:
     mean = NOTHING if row.mean is None else f"{row.mean:.3f}"
     spread = NOTHING if row.spread is None else f"{row.spread:.3f}"
     return mean, spread, str(len(row.losses))
@@ -161,14 +161,14 @@ def _budget_head(sized: bool) -> str:
     return "FLOPs" if sized else "Tokens"
 
 
-def _budget(row: Row) -> str:
+def _budget(row: TableRow) -> str:
     """FLOPs where sizes are compared, else the tokens that our run sees."""
     if row.flops is None or row.tokens is None:
         return NOTHING
     return f"{row.flops:.2g}".replace("e+", "e") if row.sized else rounded(row.tokens)
 
 
-def _printed(row: Row, columns: tuple[str, ...]) -> tuple[str, ...]:
+def _printed(row: TableRow, columns: tuple[str, ...]) -> tuple[str, ...]:
     size = (row.paper_row.split(LABELS)[0],) if row.sized else ()
     return (*size, *(row.printed[column].text if column in row.printed else "" for column in (LOSS, *columns)))
 
@@ -199,7 +199,7 @@ def _slopes(table: Table) -> Grid:
     )
     rows = tuple(
         (
-            short(slope.method_run),
+            short_method(slope.method_run),
             _slope(slope.ours),
             _slope(slope.ours_power),
             _slope(slope.paper),

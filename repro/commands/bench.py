@@ -166,14 +166,14 @@ def _encoder(case: Case) -> Callable[[], Any]:
     import jax.numpy as jnp
 
     from repro.diloco import wire
-    from repro.diloco.program import take
+    from repro.diloco.program import take_fragment
 
     config, layers = case.config, np.arange(case.config.model.layers)
 
     def encode(params: Any) -> jax.Array:
         def one(params: Any, replica: jax.Array) -> Any:
-            rows = take(params, layers, (len(layers), True))
-            return wire.encode_rows(rows, config.sync.codec, 0, jnp.int32(1), replica)
+            rows = take_fragment(params, layers, (len(layers), True))
+            return wire.quantise_rows(rows, config.sync.codec, 0, jnp.int32(1), replica)
 
         codes = jax.vmap(one)(params, jnp.arange(config.replicas))
         return wire.move(codes, None, jnp.int32(0), 1, case.layout.mesh)
@@ -187,10 +187,10 @@ def _gram(case: Case) -> Callable[[], Any]:
     import jax
     import jax.numpy as jnp
 
-    from repro.diloco.program import gram, take
+    from repro.diloco.program import gram, take_fragment
 
     layers = np.arange(case.config.model.layers)
-    compiled = jax.jit(lambda p: gram(jax.vmap(lambda q: take(q, layers, (len(layers), True)))(p)))
+    compiled = jax.jit(lambda p: gram(jax.vmap(lambda q: take_fragment(q, layers, (len(layers), True)))(p)))
     fixed = jax.tree.map(jnp.copy, case.state.params)
     return lambda: compiled(fixed)
 

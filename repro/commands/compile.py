@@ -16,7 +16,7 @@ from repro.errors import UserError
 from repro.files import place as place_of
 
 if TYPE_CHECKING:
-    from repro.machines.placement import Asked, Placement
+    from repro.machines.placement import Overrides, Placement
     from repro.spec.experiment import PlannedRun
 
 
@@ -74,7 +74,7 @@ def _compile(
 ) -> int:
     pin()
     from analysis import render
-    from analysis.pages.compiled import as_json, document, merged
+    from analysis.pages.compiled import as_json, document, merge_compiled
     from repro.files import read_json, write_bytes, write_json
     from repro.machines.compile import compile_run, topology
     from repro.machines.programs import Programs, versions
@@ -89,7 +89,7 @@ def _compile(
         on = pods[place.topology, place.slices]
         results.append((run, place, compile_run(run.config, place, on, known)))
         new = as_json(results, {**commit(), "versions": versions()})
-        entries = merged(earlier, new, order)
+        entries = merge_compiled(earlier, new, order)
         page = document(f"{args.experiment} at scale {args.scale}, compiled", entries)
         write_json(stem.with_suffix(".json"), entries)
         write_bytes(stem.with_suffix(".md"), render.markdown(page).encode())
@@ -145,10 +145,10 @@ def _rule(runs: "tuple[PlannedRun, ...]", placed: "list[Placement]", *, as_json:
     return "\n".join(aligned(head, rows, left=3))
 
 
-def _asked(args: argparse.Namespace) -> "Asked":
-    from repro.machines.placement import Asked
+def _asked(args: argparse.Namespace) -> "Overrides":
+    from repro.machines.placement import Overrides
 
-    return Asked(
+    return Overrides(
         args.fsdp, args.microbatches, args.remat, args.attention, args.outer_on_host or None, not args.no_fence
     )
 

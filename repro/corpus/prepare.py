@@ -14,7 +14,7 @@ from repro import disk
 from repro.corpora import Corpus, named
 from repro.corpus.folders import prepared_folder
 from repro.corpus.preparing import Progress, progress_bar, quiet
-from repro.corpus.recipes import RECIPES, Made
+from repro.corpus.recipes import RECIPES, InstalledRecipe
 from repro.corpus.shards import writing_to
 from repro.corpus.tokens import MANIFEST
 from repro.errors import UserError
@@ -71,7 +71,7 @@ def prepared(corpus: str, vocab: int | None, cache: Path) -> Path:
         return prepare(corpus, cache, progress, vocab=vocab)
 
 
-def _recipe(record: Corpus, vocab: int | None) -> Made:
+def _recipe(record: Corpus, vocab: int | None) -> InstalledRecipe:
     return RECIPES[record.name](record.vocab if vocab is None else vocab)
 
 

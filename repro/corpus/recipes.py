@@ -101,10 +101,11 @@ class TextRecipe:
         return _digest(self, "")
 
 
-Made = MiniRecipe | SmokeRecipe  # from nothing but what is installed
-RECIPES: dict[str, type[Made]] = {"mini": MiniRecipe, "smoke": SmokeRecipe}  # of each corpus that has a builder
+InstalledRecipe = MiniRecipe | SmokeRecipe  # from nothing but what is installed
+# Of each corpus that has a builder.
+RECIPES: dict[str, type[InstalledRecipe]] = {"mini": MiniRecipe, "smoke": SmokeRecipe}
 
 
-def _digest(recipe: Made | TextRecipe, pins: str) -> str:
+def _digest(recipe: InstalledRecipe | TextRecipe, pins: str) -> str:
     text = json.dumps([FORMAT_VERSION, type(recipe).__name__, asdict(recipe), pins], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -25,17 +25,19 @@ Encode = Callable[[list[str]], list[np.ndarray]]
 
 
 @dataclass(frozen=True)
-class Document:
+class TextDocument:
     """One text and the part of the corpus it comes from."""
 
     part: str
     text: str
 
 
-def split_documents(documents: Iterable[Document], seed: int, validation_per_mille: int) -> dict[str, list[Document]]:
+def split_documents(
+    documents: Iterable[TextDocument], seed: int, validation_per_mille: int
+) -> dict[str, list[TextDocument]]:
     """Both splits in the order of a seeded hash of the text, which alone decides the place and the split."""
     keyed = {text_digest(doc.text, seed): doc for doc in documents}
-    splits: dict[str, list[Document]] = {split: [] for split in SPLITS}
+    splits: dict[str, list[TextDocument]] = {split: [] for split in SPLITS}
     for digest in sorted(keyed):
         splits["validation" if is_held_out(digest, validation_per_mille) else "train"].append(keyed[digest])
     return splits
@@ -53,7 +55,7 @@ def is_held_out(digest: bytes, validation_per_mille: int) -> bool:
 
 def write_shards(
     folder: Path,
-    splits: dict[str, list[Document]],
+    splits: dict[str, list[TextDocument]],
     encode: Encode,
     tokenizer: Tokenizer,
     shard_bytes: int,
@@ -102,9 +104,9 @@ def writing_to(folder: Path) -> Iterator[None]:
         raise UserError(f"can't write {folder} ({error.strerror}): {disk.advice(error)}.") from error
 
 
-def _units(documents: list[Document], shard_bytes: int) -> list[list[Document]]:
+def _units(documents: list[TextDocument], shard_bytes: int) -> list[list[TextDocument]]:
     """Runs of documents of at least shard_bytes of text, but for the last; no document is ever cut."""
-    units: list[list[Document]] = []
+    units: list[list[TextDocument]] = []
     size = shard_bytes
     for document in documents:
         if size >= shard_bytes:
@@ -115,7 +117,9 @@ def _units(documents: list[Document], shard_bytes: int) -> list[list[Document]]:
     return units
 
 
-def _write_unit(folder: Path, name: str, unit: list[Document], encode: Encode, tokenizer: Tokenizer) -> dict[str, Any]:
+def _write_unit(
+    folder: Path, name: str, unit: list[TextDocument], encode: Encode, tokenizer: Tokenizer
+) -> dict[str, Any]:
     encoded = encode([document.text for document in unit])
     eos = np.array([tokenizer.eos])
     content = np.concatenate([ids for document in encoded for ids in (document, eos)]).astype(tokenizer.dtype).tobytes()
@@ -131,7 +135,7 @@ def _write_unit(folder: Path, name: str, unit: list[Document], encode: Encode, t
     return record
 
 
-def _finished(folder: Path, name: str, unit: list[Document], tokenizer: Tokenizer) -> dict[str, Any] | None:
+def _finished(folder: Path, name: str, unit: list[TextDocument], tokenizer: Tokenizer) -> dict[str, Any] | None:
     """The record of a unit that an earlier run has finished, if its text and tokenizer were the same."""
     path = folder / f"{name}.record.json"
     if not path.is_file():
@@ -140,7 +144,7 @@ def _finished(folder: Path, name: str, unit: list[Document], tokenizer: Tokenize
     return record if record["unit"] == _unit_digest(unit, tokenizer) else None
 
 
-def _unit_digest(unit: list[Document], tokenizer: Tokenizer) -> str:
+def _unit_digest(unit: list[TextDocument], tokenizer: Tokenizer) -> str:
     digest = hashlib.sha256(tokenizer.sha256.encode())
     for document in unit:
         digest.update(f"\0{document.part}\0{document.text}".encode())

@@ -11,7 +11,7 @@ import numpy as np
 
 from repro.corpus.preparing import Progress
 from repro.corpus.recipes import SmokeRecipe
-from repro.corpus.shards import Document, split_documents, write_manifest, write_shards
+from repro.corpus.shards import TextDocument, split_documents, write_manifest, write_shards
 from repro.corpus.tokens import Tokenizer, mix64
 
 _WORDS, _SUCCESSORS = 400, 8
@@ -42,10 +42,10 @@ def _encode(texts: list[str]) -> list[np.ndarray]:
     return [np.frombuffer(text.encode(), np.uint8) for text in texts]
 
 
-def _documents(recipe: SmokeRecipe) -> list[Document]:
+def _documents(recipe: SmokeRecipe) -> list[TextDocument]:
     words = _lexicon(recipe.seed)
     draws = mix64(np.arange(recipe.characters, dtype=np.uint64) + np.uint64(recipe.seed << 32)).tolist()
-    documents: list[Document] = []
+    documents: list[TextDocument] = []
     sentence: list[str] = []
     text, size, word = "", 0, 0
     for draw in draws:
@@ -57,7 +57,7 @@ def _documents(recipe: SmokeRecipe) -> list[Document]:
             text += " ".join(sentence).capitalize() + ". "
             sentence = []
             if draw >> 58 & 3 == 0:
-                documents.append(Document("generated", text.strip()))
+                documents.append(TextDocument("generated", text.strip()))
                 size, text = size + len(text), ""
                 if size >= recipe.characters:
                     break

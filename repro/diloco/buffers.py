@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding
 
 from repro.diloco import model as lm
 from repro.diloco import wire
-from repro.diloco.mesh import REPLICA, batch_sharding, per_replica, tree_shardings, whole
+from repro.diloco.mesh import REPLICA, batch_sharding, per_replica, replicated, tree_shardings
 from repro.diloco.optim import inner_direction, outer_init
 from repro.diloco.recipe import Recipe
 from repro.spec.actions import Action, Involved
@@ -166,7 +166,7 @@ def _gram(recipe: Recipe, kind: Kind) -> dict[str, jax.ShapeDtypeStruct]:
 
 
 def _replicated(recipe: Recipe, dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, dtype, sharding=whole(recipe.mesh))
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=replicated(recipe.mesh))
 
 
 def _placed(tree: Tree, placed: Tree) -> Tree:

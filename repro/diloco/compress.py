@@ -1,6 +1,6 @@
-"""What is sent of an outer gradient (§2.4): float32 rows into bytes and back, each row on its own.
+"""Quantisation of what is sent of an outer gradient Δ (§2.4): float32 rows into bytes and back, each row on its own.
 
-`repro.spec.payload` states the layout of an encoded row and its size. All arithmetic is on the bits of the
+`repro.spec.payload` states the layout of a quantised row and its size. All arithmetic is on the bits of the
 float32 values, so a code never depends on how a machine treats denormals, on sums' order or on the compiler.
 
 **Scale.** A block of values shares S = 2^(byte − 127), the smallest power of two for which the block's
@@ -38,7 +38,7 @@ from repro.diloco.dropping import restore, select
 from repro.diloco.packing import pack, unpack
 from repro.spec.config import CodecConfig
 from repro.spec.formats import FORMATS
-from repro.spec.payload import block_columns, kept, mask_bytes, packed_bytes, row_bytes
+from repro.spec.payload import block_columns, kept_columns, mask_bytes, packed_bytes, row_bytes
 
 _MAGNITUDE = 0x7FFFFFFF
 _LARGEST_FINITE = 0x7F7FFFFF
@@ -106,7 +106,7 @@ _GRIDS: dict[str, _Minifloat | _Integer] = {
 }
 
 
-def encode(
+def quantise(
     x: jax.Array,
     codec: CodecConfig,
     *,
@@ -114,7 +114,7 @@ def encode(
     axis_name: str | tuple[str, ...] | None = None,
     tensor_rank: int = 2,
 ) -> jax.Array:
-    """f32[..., R, C] -> u8[..., R, payload.row_bytes(codec, C)]; any leading axes.
+    """Quantise and pack: f32[..., R, C] -> u8[..., R, payload.row_bytes(codec, C)]; any leading axes.
 
     Args:
         key: from `dropping.drop_key`, for drop="feddropout" and "dare"; leading axes are then of one replica.
@@ -123,7 +123,7 @@ def encode(
         tensor_rank: trailing axes of one tensor of one layer, for scale="tensor": 2, or 1 for vectors.
     """
     if x.dtype != jnp.float32:
-        raise ValueError(f"encode takes float32, not {x.dtype}")
+        raise ValueError(f"quantise takes float32, not {x.dtype}")
     row_bytes(codec, x.shape[-1])  # refuses rows that the format can't hold
     mask = None
     if codec.drop != "none":
@@ -137,12 +137,12 @@ def encode(
     if codec.format == "bfloat16":
         return _concatenate([*parts, _as_bytes(_round_bfloat16(bits))])
     blocks = _to_blocks(bits, block_columns(codec, x.shape[-1]))
-    scale, codes = _encode_blocks(blocks, x.shape[-1], codec, axis_name, tensor_rank)
+    scale, codes = _quantise_blocks(blocks, x.shape[-1], codec, axis_name, tensor_rank)
     packed = pack(_from_blocks(codes, x.shape[-1]), FORMATS[codec.format].bits)
     return _concatenate([*parts, packed, scale[..., 0].astype(jnp.uint8)])
 
 
-def decode(
+def dequantise(
     octets: jax.Array,
     codec: CodecConfig,
     columns: int,
@@ -150,31 +150,31 @@ def decode(
     key: jax.Array | None = None,
     axis_name: str | tuple[str, ...] | None = None,
 ) -> jax.Array:
-    """u8[..., R, row_bytes] -> f32[..., R, columns], from `encode` with the same codec, key and axis_name."""
+    """u8[..., R, row_bytes] -> f32[..., R, columns], from `quantise` with the same codec, key and axis_name."""
     if octets.dtype != jnp.uint8 or octets.shape[-1] != row_bytes(codec, columns):
         raise ValueError(
-            f"decode takes uint8 rows of {row_bytes(codec, columns)} bytes for {columns} columns of "
+            f"dequantise takes uint8 rows of {row_bytes(codec, columns)} bytes for {columns} columns of "
             f"{codec.format}, not {octets.dtype} rows of {octets.shape[-1]}"
         )
     head = mask_bytes(codec, columns)
-    values = _decode_values(octets[..., head:], codec, kept(codec, columns))
+    values = _dequantise_values(octets[..., head:], codec, kept_columns(codec, columns))
     if codec.drop == "none":
         return values
     return restore(values, octets[..., :head], codec, columns, key, axis_name)
 
 
-def _decode_values(octets: jax.Array, codec: CodecConfig, columns: int) -> jax.Array:
+def _dequantise_values(octets: jax.Array, codec: CodecConfig, columns: int) -> jax.Array:
     if codec.format in ("float32", "bfloat16"):
         return _from_bytes(octets, FORMATS[codec.format].bits // 8)
     width = FORMATS[codec.format].bits
     split = packed_bytes(columns, width)
     codes = _to_blocks(unpack(octets[..., :split], width, columns), block_columns(codec, columns))
     byte = octets[..., split:, None].astype(jnp.int32)
-    values = jnp.where(byte == _NON_FINITE_BYTE, jnp.nan, _decode_blocks(codes, byte, codec.format, width))
+    values = jnp.where(byte == _NON_FINITE_BYTE, jnp.nan, _dequantise_blocks(codes, byte, codec.format, width))
     return _from_blocks(values, columns)
 
 
-def _decode_blocks(codes: jax.Array, byte: jax.Array, name: str, width: int) -> jax.Array:
+def _dequantise_blocks(codes: jax.Array, byte: jax.Array, name: str, width: int) -> jax.Array:
     if name == "sign":
         return _float((codes << 31) | (byte << 23))
     grid = _GRIDS[name]
@@ -182,10 +182,10 @@ def _decode_blocks(codes: jax.Array, byte: jax.Array, name: str, width: int) -> 
         half = 1 << (width - 1)
         signed = ((codes ^ half) - half).astype(jnp.float32)
         return signed * _float(byte << 23)
-    return _decode_minifloat(codes, byte, grid, width)
+    return _dequantise_minifloat(codes, byte, grid, width)
 
 
-def _encode_blocks(
+def _quantise_blocks(
     bits: jax.Array, columns: int, codec: CodecConfig, axis_name: str | tuple[str, ...] | None, tensor_rank: int
 ) -> tuple[jax.Array, jax.Array]:
     """i32[..., blocks, N] float bits -> scale bytes i32[..., blocks, 1] and codes i32[..., blocks, N]."""
@@ -200,12 +200,12 @@ def _encode_blocks(
         peak = peak if axis_name is None else lax.pmax(peak, axis_name)
     grid = _GRIDS[codec.format]
     byte = jnp.clip(_FLOAT32_BIAS + 1 + ((peak - grid.limit) >> 23), grid.lowest_byte, grid.highest_byte)
-    encode_grid = _encode_integer if isinstance(grid, _Integer) else _encode_minifloat
-    codes = encode_grid(bits, magnitude, byte, grid, FORMATS[codec.format].bits)  # type: ignore[arg-type]
+    quantise_grid = _quantise_integer if isinstance(grid, _Integer) else _quantise_minifloat
+    codes = quantise_grid(bits, magnitude, byte, grid, FORMATS[codec.format].bits)  # type: ignore[arg-type]
     return jnp.where(finite, byte, _NON_FINITE_BYTE), codes
 
 
-def _encode_minifloat(
+def _quantise_minifloat(
     bits: jax.Array, magnitude: jax.Array, byte: jax.Array, grid: _Minifloat, width: int
 ) -> jax.Array:
     drop = 23 - grid.mantissa
@@ -224,7 +224,7 @@ def _encode_minifloat(
     return code | (((bits >> 31) & 1) << (width - 1))
 
 
-def _decode_minifloat(codes: jax.Array, byte: jax.Array, grid: _Minifloat, width: int) -> jax.Array:
+def _dequantise_minifloat(codes: jax.Array, byte: jax.Array, grid: _Minifloat, width: int) -> jax.Array:
     code = codes & ((1 << (width - 1)) - 1)
     normal = (code << (23 - grid.mantissa)) + ((byte - grid.bias) << 23)
     if grid.mantissa == 0:
@@ -236,7 +236,7 @@ def _decode_minifloat(codes: jax.Array, byte: jax.Array, grid: _Minifloat, width
     return _float(magnitude | ((codes >> (width - 1)) << 31))
 
 
-def _encode_integer(bits: jax.Array, magnitude: jax.Array, byte: jax.Array, grid: _Integer, width: int) -> jax.Array:
+def _quantise_integer(bits: jax.Array, magnitude: jax.Array, byte: jax.Array, grid: _Integer, width: int) -> jax.Array:
     inverse = _float((2 * _FLOAT32_BIAS - byte) << 23)
     scaled = jnp.minimum(_float(magnitude) * inverse, grid.largest)
     signed = jnp.where(bits < 0, -scaled, scaled)

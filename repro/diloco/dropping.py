@@ -20,7 +20,7 @@ from jax import lax
 from repro.diloco.packing import pack, unpack
 from repro.spec.config import CodecConfig
 from repro.spec.formats import MASKED_DROPS, RANDOM_DROPS
-from repro.spec.payload import kept
+from repro.spec.payload import kept_columns
 
 
 def drop_key(seed: int, step: jax.Array | int, replica: jax.Array | int, leaf: int | jax.Array) -> jax.Array:
@@ -42,7 +42,7 @@ def select(
 ) -> tuple[jax.Array, jax.Array | None]:
     """f32[..., C] -> the kept values f32[..., k], and the mask u8[..., ceil(C/8)] where it travels."""
     columns = x.shape[-1]
-    count = kept(codec, columns)
+    count = kept_columns(codec, columns)
     mask = _largest(_scores(x, codec, key, axis_name), count)
     place = lax.broadcasted_iota(jnp.int32, x.shape, x.ndim - 1)
     order = jnp.sort(jnp.where(mask, place, columns), axis=-1)[..., :count]

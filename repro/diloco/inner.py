@@ -19,7 +19,7 @@ from repro.diloco import model as lm
 from repro.diloco import wire
 from repro.diloco.attention import attention_for
 from repro.diloco.derivatives import ANYWHERE, ONE_CPU, Kernels
-from repro.diloco.mesh import DATA, ROWS, SEQUENCE, tree_shardings, whole
+from repro.diloco.mesh import DATA, ROWS, SEQUENCE, replicated, tree_shardings
 from repro.diloco.optim import inner_update
 from repro.diloco.resources import Resources
 from repro.spec.config import InnerConfig, ModelConfig
@@ -108,7 +108,7 @@ def gradients_of(model: ModelConfig, resources: Resources, mesh: Mesh) -> Gradie
         "remat": resources.remat,
         "constrain": lambda x: jax.lax.with_sharding_constraint(x, spread),
         # Where a device has few rows, XLA looks some up in the other group, across the slow link: not in a whole table.
-        "table": lambda x: jax.lax.with_sharding_constraint(x, whole(mesh)) if resources.data > 1 else x,
+        "table": lambda x: jax.lax.with_sharding_constraint(x, replicated(mesh)) if resources.data > 1 else x,
         "kernels": kernels_for(resources, mesh, rows),
     }
 

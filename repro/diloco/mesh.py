@@ -81,7 +81,7 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(REPLICA, (DATA, ROWS), None))
 
 
-def whole(mesh: Mesh) -> NamedSharding:
+def replicated(mesh: Mesh) -> NamedSharding:
     """Every device holds everything."""
     return NamedSharding(mesh, PartitionSpec())
 

@@ -33,7 +33,7 @@ from repro.spec.shapes import fragment_shapes
 Tree = Any
 
 
-def take(params: Tree, layer_ids: jax.Array, kind: tuple[int, bool]) -> wire.Rows:
+def take_fragment(params: Tree, layer_ids: jax.Array, kind: tuple[int, bool]) -> wire.Rows:
     """A fragment of one replica's parameters as `group/leaf` -> array."""
     layers, embed = kind
     rows = {f"embed/{n}": leaf for n, leaf in params["embed"].items()} if embed else {}
@@ -42,8 +42,8 @@ def take(params: Tree, layer_ids: jax.Array, kind: tuple[int, bool]) -> wire.Row
     return rows
 
 
-def put(params: Tree, layer_ids: jax.Array, rows: wire.Rows) -> Tree:
-    """The parameters with a fragment replaced; the inverse of `take`."""
+def put_fragment(params: Tree, layer_ids: jax.Array, rows: wire.Rows) -> Tree:
+    """The parameters with a fragment replaced; the inverse of `take_fragment`."""
     groups = {group: dict(leaves) for group, leaves in params.items()}
     for name, value in rows.items():
         group, leaf = name.split("/")
@@ -153,16 +153,16 @@ def _arrived(params: Tree, flights: list[Any], over: jax.Array | None = None) ->
     return params, [flight and (flight[0], inbox) for flight, inbox in zip(flights, inboxes, strict=True)]
 
 
-def _encoded(recipe: Recipe, params: Tree, action: Action, outer: wire.Rows, given: Any) -> wire.Rows:
-    """Δ_m = outer copy - the replica's copy (line 15), as bytes: u8 (M, ..., row bytes)."""
+def _quantised(recipe: Recipe, params: Tree, action: Action, outer: wire.Rows, given: Any) -> wire.Rows:
+    """Δ_m = outer copy - the replica's copy (line 15), quantised to bytes: u8 (M, ..., row bytes)."""
     assert recipe.codec is not None
     codec, mesh = recipe.codec, recipe.mesh
     outer_M = jax.tree.map(lambda x: drjax.broadcast(x, mesh=mesh), outer)
     replicas_M = jnp.arange(recipe.replicas, dtype=jnp.int32)
 
     def encode(params: Tree, outer: wire.Rows, replica: jax.Array) -> wire.Rows:
-        delta = jax.tree.map(jnp.subtract, outer, take(params, given["ids"], action.kind))
-        return wire.encode_rows(delta, codec, recipe.seed, given["taken"], replica)
+        delta = jax.tree.map(jnp.subtract, outer, take_fragment(params, given["ids"], action.kind))
+        return wire.quantise_rows(delta, codec, recipe.seed, given["taken"], replica)
 
     return drjax.map_fn(encode, (params, outer_M, replicas_M), mesh=mesh)
 
@@ -172,7 +172,7 @@ def _before(recipe: Recipe, params: Tree, action: Action, own: Any, given: Any) 
     if not action.parts:
         return None
     if action.send:
-        codes = _encoded(recipe, params, action, _outer(own, given), given)
+        codes = _quantised(recipe, params, action, _outer(own, given), given)
         struct = inbox_struct(recipe, action.kind, action.parts)
         inbox = None if action.parts == 1 else jnp.zeros(struct.shape, struct.dtype)
     else:
@@ -188,7 +188,7 @@ def _after(recipe: Recipe, params: Tree, action: Action, own: Any, given: Any, f
     if action.keeps_flight:
         out |= {"codes": flight[0], "inbox": flight[1]}
     if action.sync:
-        codes = _encoded(recipe, params, action, outer, given)
+        codes = _quantised(recipe, params, action, outer, given)
         flight = codes, wire.move(codes, None, jnp.int32(0), 1, recipe.mesh)
     if action.updates:
         out |= _apply(recipe, action, outer, own["optimizer"], flight[1], given["taken"])
@@ -213,7 +213,7 @@ def _apply(
     """
     assert recipe.codec is not None and recipe.outer is not None
     shapes = fragment_shapes(recipe.model, *action.kind)
-    delta_M = wire.unpack(inbox, shapes, recipe.codec, recipe.mesh, recipe.seed, taken)
+    delta_M = wire.dequantise_rows(inbox, shapes, recipe.codec, recipe.mesh, recipe.seed, taken)
     delta = {name: merge(rows, recipe.codec) for name, rows in delta_M.items()}
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(delta)]))
     stepped = outer_update(recipe.outer, delta, state, outer)
@@ -245,7 +245,7 @@ def _mix(mesh: Mesh, params: Tree, outer: wire.Rows, given: Any, kind: tuple[int
     outer_M = jax.tree.map(lambda x: drjax.broadcast(x, mesh=mesh), outer)
 
     def mix(params: Tree, outer: wire.Rows, keep: jax.Array) -> Tree:
-        own = take(params, given["ids"], kind)
-        return put(params, given["ids"], jax.tree.map(lambda p, o: keep * p + (1 - keep) * o, own, outer))
+        own = take_fragment(params, given["ids"], kind)
+        return put_fragment(params, given["ids"], jax.tree.map(lambda p, o: keep * p + (1 - keep) * o, own, outer))
 
     return drjax.map_fn(mix, (params, outer_M, given["keep"]), mesh=mesh)

@@ -1,7 +1,7 @@
-"""What crosses the slow link: a fragment's codes packed to one vector of bytes, gathered, decoded, averaged.
+"""What crosses the slow link: a fragment's codes packed to one vector of bytes, gathered, dequantised, averaged.
 
 Every payload is uint8 before its collective, so that the compiler can't widen it (a low-precision cast
-followed by resharding gathers float32) and what is counted is what is sent. Rows are encoded on the
+followed by resharding gathers float32) and what is counted is what is sent. Rows are quantised on the
 logical array; each device then packs the rows it holds, so codes don't depend on the fsdp width. The
 norm gains, which every fsdp device holds, are split between them and gathered again on the fast link.
 """
@@ -16,7 +16,7 @@ from jax import lax
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from repro.diloco.compress import decode, encode
+from repro.diloco.compress import dequantise, quantise
 from repro.diloco.dropping import drop_key
 from repro.diloco.mesh import DATA, FSDP, REPLICA, leaf_spec, replicated_leaf_spec, width
 from repro.spec import payload
@@ -28,12 +28,12 @@ Rows = dict[str, Any]  # "group/leaf" -> array
 LeafShapes = dict[str, tuple[int, ...]]  # "group/leaf" -> shape without the replica axis
 
 
-def encode_rows(delta: Rows, codec: CodecConfig, seed: int, taken: jax.Array, replica: jax.Array) -> Rows:
-    """One replica's outer gradient as bytes: f32 (..., C) -> u8 (..., row bytes), on the logical arrays."""
+def quantise_rows(delta: Rows, codec: CodecConfig, seed: int, taken: jax.Array, replica: jax.Array) -> Rows:
+    """One replica's outer gradient quantised to bytes: f32 (..., C) -> u8 (..., row bytes), on the logical arrays."""
     rows = {}
     for name, leaf in delta.items():
         rank = 1 if is_norm(name) else 2
-        rows[name] = encode(leaf, codec, key=_key(name, codec, seed, taken, replica), tensor_rank=rank)
+        rows[name] = quantise(leaf, codec, key=_key(name, codec, seed, taken, replica), tensor_rank=rank)
     return rows
 
 
@@ -131,24 +131,28 @@ def mean_gradients(grads_MxG: Rows, dtype: str, mesh: Mesh) -> Rows:
     return dict(zip(names, reduce(*(grads_MxG[n] for n in names)), strict=True))
 
 
-def unpack(inbox: jax.Array, shapes: LeafShapes, codec: CodecConfig, mesh: Mesh, seed: int, taken: jax.Array) -> Rows:
-    """All replicas' outer gradients, decoded to float32 (M, ..., C), held by every replica."""
+def dequantise_rows(
+    inbox: jax.Array, shapes: LeafShapes, codec: CodecConfig, mesh: Mesh, seed: int, taken: jax.Array
+) -> Rows:
+    """All replicas' outer gradients, dequantised to float32 (M, ..., C), held by every replica."""
     names = sorted(shapes)
     out_specs = tuple(replicated_leaf_spec(n, len(shapes[n]) + 1) for n in names)
 
     def split(local_inbox: jax.Array, taken: jax.Array) -> tuple[jax.Array, ...]:
         leaves = _cut(local_inbox, names, {n: byte_shape(shapes[n], codec) for n in names}, width(mesh))
-        return tuple(_decode(n, leaves[n], shapes[n][-1], codec, seed, taken) for n in names)
+        return tuple(_dequantise(n, leaves[n], shapes[n][-1], codec, seed, taken) for n in names)
 
     whole = jax.shard_map(split, mesh=mesh, in_specs=(INBOX_SPEC, P()), out_specs=out_specs, check_vma=False)
     return dict(zip(names, whole(inbox, taken), strict=True))
 
 
-def _decode(name: str, rows_M: jax.Array, columns: int, codec: CodecConfig, seed: int, taken: jax.Array) -> jax.Array:
+def _dequantise(
+    name: str, rows_M: jax.Array, columns: int, codec: CodecConfig, seed: int, taken: jax.Array
+) -> jax.Array:
     axis = None if is_norm(name) else FSDP
 
     def one(rows: jax.Array, replica: jax.Array) -> jax.Array:
-        return decode(rows, codec, columns, key=_key(name, codec, seed, taken, replica), axis_name=axis)
+        return dequantise(rows, codec, columns, key=_key(name, codec, seed, taken, replica), axis_name=axis)
 
     return jax.vmap(one)(rows_M, jnp.arange(rows_M.shape[0], dtype=jnp.int32))
 

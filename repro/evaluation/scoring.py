@@ -30,7 +30,7 @@ PROGRAMS_KEPT = 4  # models of one process
 
 
 @dataclass(frozen=True)
-class Request:
+class ScoringRequest:
     """Tokens, of which the last `scored` are to be predicted from those before them."""
 
     tokens: np.ndarray
@@ -65,24 +65,24 @@ class Scorer:
         self._score = _program(model, unroll, self._rows)
 
     def score(
-        self, requests: list[Request], save: Save = lambda *_: None, skip: np.ndarray | None = None
+        self, requests: list[ScoringRequest], save: Save = lambda *_: None, skip: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """(log-likelihood in nats, whether greedy decoding would write it) of each request; float64, bool.
 
         Context is cut from the left to the model's length, and then the continuation itself. `save` is given
         (indices, log-likelihoods, greedy) as they come; requests where `skip` is true are left at zero.
         """
-        found, greedy = np.zeros(len(requests)), np.zeros(len(requests), bool)
+        log_likelihoods, greedy = np.zeros(len(requests)), np.zeros(len(requests), bool)
         rows = [_cut(request, self.model.seq_len) for request in requests]
         pending: tuple[np.ndarray, Any] | None = None
         for batch in batches([len(r.tokens) - 1 for r in rows], self.model.seq_len, self._rows_at_once, skip):
             started = batch.indices, self._start([rows[i] for i in batch.indices], batch.length)
             if pending:  # read the batch before, while this one is computed
-                self._read(pending, found, greedy, save)
+                self._read(pending, log_likelihoods, greedy, save)
             pending = started
         if pending:
-            self._read(pending, found, greedy, save)
-        return found, greedy
+            self._read(pending, log_likelihoods, greedy, save)
+        return log_likelihoods, greedy
 
     def _block_rows(self, length: int) -> int:
         """Rows of a block on all devices together."""
@@ -94,7 +94,7 @@ class Scorer:
         wanted = self.batch * self._mesh.size * max(1, self.model.seq_len // length)
         return block * -(-wanted // block)
 
-    def _start(self, rows: list[Request], length: int) -> Any:
+    def _start(self, rows: list[ScoringRequest], length: int) -> Any:
         count, block = self._rows_at_once(length), self._block_rows(length)
         tokens = np.zeros((count, length + 1), np.int32)
         first, end = np.zeros(count, np.int32), np.zeros(count, np.int32)
@@ -105,14 +105,16 @@ class Scorer:
         blocks = (x.reshape(count // block, block, *x.shape[1:]) for x in (tokens, first, end))
         return self._score(self._params, *(jax.device_put(x, self._rows) for x in blocks))
 
-    def _read(self, pending: tuple[np.ndarray, Any], found: np.ndarray, greedy: np.ndarray, save: Save) -> None:
+    def _read(
+        self, pending: tuple[np.ndarray, Any], log_likelihoods: np.ndarray, greedy: np.ndarray, save: Save
+    ) -> None:
         indices, (values, is_greedy) = pending
-        found[indices] = np.asarray(values).ravel()[: len(indices)]
+        log_likelihoods[indices] = np.asarray(values).ravel()[: len(indices)]
         greedy[indices] = np.asarray(is_greedy).ravel()[: len(indices)]
-        save(indices, found[indices], greedy[indices])
+        save(indices, log_likelihoods[indices], greedy[indices])
 
 
-def score_together(scorer: Scorer, requests: list[Request]) -> tuple[np.ndarray, np.ndarray]:
+def score_together(scorer: Scorer, requests: list[ScoringRequest]) -> tuple[np.ndarray, np.ndarray]:
     """`Scorer.score`, each process of the job taking every n-th request, its answer the same on all of them."""
     processes, mine = jax.process_count(), jax.process_index()
     if processes == 1:
@@ -150,10 +152,10 @@ def padded_length(length: int, longest: int) -> int:
     return min(padded, longest)
 
 
-def _cut(request: Request, longest: int) -> Request:
+def _cut(request: ScoringRequest, longest: int) -> ScoringRequest:
     """The last positions that the model has; the first token of a row is never predicted."""
     tokens = request.tokens[-(longest + 1) :]
-    return Request(tokens, min(request.scored, len(tokens) - 1))
+    return ScoringRequest(tokens, min(request.scored, len(tokens) - 1))
 
 
 @lru_cache(maxsize=PROGRAMS_KEPT)

@@ -26,7 +26,7 @@ from repro.spec.config import RunConfig
 from repro.spec.identity import canonical
 
 METRICS = ("acc", "acc_norm")
-SHOWN = "acc_norm"  # in tables of the paper: an assumption, for which the level of its ARC-Easy column speaks
+TABLE_METRIC = "acc_norm"  # in tables of the paper: an assumption, for which the level of its ARC-Easy column speaks
 PARAMETERS = ("outer", "first", "average")
 BATCH = 8  # sequences of full length given to a device at a time; it changes no score
 BOS_RULE = "none: contexts as they are; an empty context is the token that ends documents"
@@ -160,7 +160,7 @@ def read_result(folder: RunFolder, spec: EvalSpec, step: int) -> dict[str, Any] 
 
 
 def standard_error(share: float, count: int) -> float | None:
-    """Of a share of `count` answers, as lm-eval has it: the sample's deviation over √count; None for one answer."""
+    """A share's standard error over `count` answers, as lm-eval has it: deviation over √count; None for one answer."""
     return math.sqrt(share * (1 - share) / (count - 1)) if count > 1 else None
 
 

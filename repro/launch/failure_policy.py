@@ -24,7 +24,7 @@ def uncounted(manifest: str) -> str:
     for pattern, what in ((_RULE, "failure policy"), (_CODES, "list of exit codes")):
         if len(pattern.findall(manifest)) != 1:
             raise ValueError(f"xpk's manifest has another {what} than is known: use the xpk of requirements/xpk.txt")
-    manifest = _RULE.sub(lambda found: found[0] + _UNCOUNTED.format(*found.groups()), manifest)
+    manifest = _RULE.sub(lambda rule: rule[0] + _UNCOUNTED.format(*rule.groups()), manifest)
     return _CODES.sub(r"\1\2", manifest)
 
 

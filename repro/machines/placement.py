@@ -65,7 +65,7 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Overrides:
     """What a person sets in place of the rule; None leaves it to the rule."""
 
     fsdp: Extent | None = None
@@ -102,7 +102,7 @@ def chips_of(topology: str) -> int:
     return prod(map(int, sides.split("x")))
 
 
-def place(config: RunConfig, asked: Asked = Asked()) -> Placement:
+def place(config: RunConfig, asked: Overrides = Overrides()) -> Placement:
     """The rule: a slice a replica, of the fewest v5e chips that train it in `DAYS` days and divide its batch."""
     slices = config.replicas if config.sync else DATA_PARALLEL_SLICES
     share = config.batch // slices
@@ -119,7 +119,7 @@ def days(config: RunConfig, topology: str, slices: int) -> float:
 
 
 def resources_for(
-    config: RunConfig, chips: int, slices: int, topology: str = "v5e", asked: Asked = Asked()
+    config: RunConfig, chips: int, slices: int, topology: str = "v5e", asked: Overrides = Overrides()
 ) -> Resources:
     """The rule on given slices of `chips` chips: the first of `candidates` that fits by the estimate, else the last."""
     limit = FILL * chip(topology).usable_gib * GIB

@@ -25,7 +25,7 @@ from repro.training.step import Stepper
 
 
 @dataclass(frozen=True)
-class Memory:
+class ProgramMemory:
     """Bytes on one chip. `total` is what is there at once: arguments, outputs that take no argument's place,
     temporaries, code, and `resting`: the outer state of the fragments that the program doesn't name. `host` are
     arguments and temporaries in pinned memory of the host."""
@@ -53,7 +53,7 @@ class Program:
     key: str  # of what it is made from
     steps: int
     seconds: float  # compiling
-    memory: Memory
+    memory: ProgramMemory
     schedule: Schedule
 
 
@@ -90,7 +90,7 @@ class Programs:
         kept = read_json(path) if path else None
         if kept is not None:
             return DoesNotFit(**kept) if "words" in kept else from_json(Program, kept, "program")
-        program = compiled(lowered, describe(actions), key)
+        program = compile_program(lowered, action_words(actions), key)
         if path:
             path.parent.mkdir(parents=True, exist_ok=True)
             failed = isinstance(program, DoesNotFit)
@@ -105,7 +105,7 @@ def versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "libtpu")}
 
 
-def compiled(lowered: Any, name: str, key: str) -> Program | DoesNotFit:
+def compile_program(lowered: Any, name: str, key: str) -> Program | DoesNotFit:
     """Compile, and read what there is to know."""
     began = time.perf_counter()
     try:
@@ -118,7 +118,7 @@ def compiled(lowered: Any, name: str, key: str) -> Program | DoesNotFit:
     return Program(name, key, 0, seconds, _memory(program), read_schedule(program.as_text()))
 
 
-def describe(actions: tuple[Action, ...]) -> str:
+def action_words(actions: tuple[Action, ...]) -> str:
     """What a program adds to the inner step, in words."""
     return "; ".join(map(_describe, actions)) or "inner step"
 
@@ -131,9 +131,9 @@ def _describe(action: Action) -> str:
     return f"{', '.join(done)}: {what}"
 
 
-def _memory(program: Any) -> Memory:
+def _memory(program: Any) -> ProgramMemory:
     stats = program.memory_analysis()
-    return Memory(
+    return ProgramMemory(
         arguments=stats.argument_size_in_bytes,
         outputs=stats.output_size_in_bytes,
         aliased=stats.alias_size_in_bytes,

@@ -34,7 +34,7 @@ def sentence(runs: Iterable[PlannedRun], records: Iterable[Mapping[str, Any]], w
     seconds = seconds_of(runs, records)
     if seconds is None:
         return UNKNOWN
-    return f"about {_told(seconds / workers)} of training on {counted(workers, 'free core')}, as timed before"
+    return f"about {_duration(seconds / workers)} of training on {counted(workers, 'free core')}, as timed before"
 
 
 def scoring_sentence(
@@ -55,10 +55,10 @@ def scoring_sentence(
     near = [timed.get((spec.name, config.model.size), timed[(spec.name,)]) for config, spec in asked]
     seconds = sum(statistics.median(times) for times in near)
     workers = max(1, min(workers, len(asked)))
-    return f"{many}: about {_told(seconds / workers)} on {counted(workers, 'free core')}, as timed before"
+    return f"{many}: about {_duration(seconds / workers)} on {counted(workers, 'free core')}, as timed before"
 
 
-def _told(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     minutes = seconds / 60
     if minutes >= 90:
         return f"{minutes / 60:.1f} hours"

@@ -182,14 +182,14 @@ class Watch:
     def free(self, folder: RunFolder) -> int | None:
         """The newest lease's number, when the run may be leased; None while its holder lives, as far as is known."""
         number = newest(folder)
-        if number == 0 or (found := holder(folder, number)) is None:
+        if number == 0 or (held_by := holder(folder, number)) is None:
             return number
         beat, since = self._seen.get((folder.run_id, number), (None, 0.0))
         current = read_bytes(_path(folder, number, "beat"))
         if since == 0.0 or current != beat:
             self._seen[folder.run_id, number] = current, now()
             return None
-        return number if now() - since > found["lease_s"] else None
+        return number if now() - since > held_by["lease_s"] else None
 
     def settle(self, folder: RunFolder) -> int | None:
         """As `free`, but waits until a beat shows that the holder lives, or the lease is over."""
@@ -211,8 +211,8 @@ def holder(folder: RunFolder, number: int) -> dict[str, Any] | None:
     """
     if read_bytes(_path(folder, number, "end")) is not None:
         return None
-    found = {"host": None, "pid": None, "process": None, "lease_s": LEASE_S} | _record(folder, number, "json")
-    return None if found["host"] == host() and _process(found["pid"]) != found["process"] else found
+    record = {"host": None, "pid": None, "process": None, "lease_s": LEASE_S} | _record(folder, number, "json")
+    return None if record["host"] == host() and _process(record["pid"]) != record["process"] else record
 
 
 def beat_record(folder: RunFolder, number: int) -> dict[str, Any]:
@@ -231,10 +231,10 @@ def last_sign(folder: RunFolder, number: int) -> float:
 def _record(folder: RunFolder, number: int, kind: str) -> dict[str, Any]:
     """A file of a lease; empty for one that is being written, or that a failing machine left unreadable."""
     try:
-        found = json.loads(read_bytes(_path(folder, number, kind)) or b"")
+        content = json.loads(read_bytes(_path(folder, number, kind)) or b"")
     except (ValueError, UnusableFile):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 @cache

@@ -41,9 +41,9 @@ def patience(within_s: float, before: int) -> float:
 
 def fruitless(folder: RunFolder, number: int) -> int:
     """How many leases before `number` came to no new checkpoint, since one did or since the run was given up."""
-    found = [(attempt, home, max(saved_steps(home), default=-1)) for attempt, home in attempts(folder.path)]
-    reached = max(step for _, _, step in found)
-    makers = [attempt for attempt, home, step in found if step == reached > _began_with(home)]
+    newest_steps = [(attempt, home, max(saved_steps(home), default=-1)) for attempt, home in attempts(folder.path)]
+    reached = max(step for _, _, step in newest_steps)
+    makers = [attempt for attempt, home, step in newest_steps if step == reached > _began_with(home)]
     given_up = (read_json(folder.path / "given_up.json") or {"lease": 0})["lease"]
     return number - 1 - max([given_up, *makers])
 

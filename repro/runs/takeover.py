@@ -119,7 +119,7 @@ def _unfinished(name: str) -> bool:
 
 def _vanished(error: OSError) -> bool:
     """Whether the files that could not be shared were gone; shutil collects the reasons of a whole tree."""
-    found = error.args[0] if error.args and isinstance(error.args[0], list) else None
-    if found is None:
+    reasons = error.args[0] if error.args and isinstance(error.args[0], list) else None
+    if reasons is None:
         return isinstance(error, FileNotFoundError)
-    return all("No such file" in str(reason) for *_, reason in found)
+    return all("No such file" in str(reason) for *_, reason in reasons)

@@ -19,7 +19,7 @@ from repro.spec.formats import FORMATS, MASKED_DROPS
 SIGN_BLOCK_MAX = 65_536  # a block's sum of 16-bit magnitudes must fit 32 bits (repro.diloco.compress)
 
 
-def kept(codec: CodecConfig, columns: int) -> int:
+def kept_columns(codec: CodecConfig, columns: int) -> int:
     """Values sent of a row of `columns`: round(keep · columns), half up, and at least one."""
     if codec.drop == "none":
         return columns
@@ -52,7 +52,7 @@ def row_bytes(codec: CodecConfig, columns: int) -> int:
     if columns < 1:
         raise ValueError(f"a row needs at least one column, not {columns}")
     form = FORMATS[codec.format]
-    values = kept(codec, columns)
+    values = kept_columns(codec, columns)
     block = block_columns(codec, values)
     if codec.format == "sign" and block > SIGN_BLOCK_MAX:
         raise UserError(

@@ -14,7 +14,7 @@ from repro.diloco import wire
 from repro.diloco.buffers import outer_struct, replica_structs, shardings, start_of_replicas
 from repro.diloco.mesh import make_mesh
 from repro.diloco.optim import outer_init
-from repro.diloco.program import on_device, take
+from repro.diloco.program import on_device, take_fragment
 from repro.diloco.recipe import Recipe
 from repro.diloco.resources import Resources
 from repro.spec.config import RunConfig
@@ -94,7 +94,7 @@ def _start_outer(recipe: Recipe, fragments: Fragments) -> Callable[[Tree], list[
 
     def first(params: Tree, fragment: Fragment) -> dict[str, Tree]:
         assert recipe.outer is not None
-        rows = take(jax.tree.map(lambda x: x[0], params), jnp.array(fragment.layers, jnp.int32), fragment.kind)
+        rows = take_fragment(jax.tree.map(lambda x: x[0], params), jnp.array(fragment.layers, jnp.int32), fragment.kind)
         return {"params": rows, "state": outer_init(recipe.outer, rows)}
 
     kept = [shardings(outer_struct(recipe, fragment.kind)) for fragment in fragments]

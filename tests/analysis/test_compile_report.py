@@ -1,6 +1,6 @@
 """What a later call finds of some runs is put beside what an earlier one found of the others."""
 
-from analysis.pages.compiled import merged
+from analysis.pages.compiled import merge_compiled
 
 
 def found(commit: str, **programs: str) -> dict:
@@ -9,11 +9,11 @@ def found(commit: str, **programs: str) -> dict:
 
 
 def test_runs_that_were_not_asked_for_stay_and_unused_programs_go():
-    both = merged(found("old", a="p", b="q"), found("new", b="r"), ["b", "a", "never compiled"])
+    both = merge_compiled(found("old", a="p", b="q"), found("new", b="r"), ["b", "a", "never compiled"])
     assert [(run["run"], run["commit"]) for run in both["runs"]] == [("b", "new"), ("a", "old")]
     assert both["programs"] == {"p": {"name": "p old"}, "r": {"name": "r new"}}
 
 
 def test_a_run_that_the_spec_no_longer_has_goes():
-    assert merged(found("old", a="p"), found("new", b="q"), ["b"])["runs"] == found("new", b="q")["runs"]
-    assert merged(None, found("new", b="q"), ["b"]) == found("new", b="q")
+    assert merge_compiled(found("old", a="p"), found("new", b="q"), ["b"])["runs"] == found("new", b="q")["runs"]
+    assert merge_compiled(None, found("new", b="q"), ["b"]) == found("new", b="q")

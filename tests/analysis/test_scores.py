@@ -10,9 +10,9 @@ from fabricated import SHARES, evaluation, finish_all, keep, planned, summary
 
 from analysis.paper import published
 from analysis.render import WIDTH, text
-from analysis.tables.rows import Row
-from analysis.tables.score_views import judged
-from analysis.tables.scores import Score, difference, gather
+from analysis.tables.rows import TableRow
+from analysis.tables.score_views import score_verdict
+from analysis.tables.scores import Score, difference, gather_scores
 from analysis.tables.tables import Table, table5
 from analysis.tables.views import COLUMNS, csv_rows, document
 from experiments.streaming.base import DP
@@ -28,7 +28,7 @@ def answers(*right: int) -> dict[str, list[bool]]:
 
 
 def score(*evaluations: dict[str, Any], metric: str = "acc") -> Score:
-    found = gather(evaluations, "HellaSwag", metric)
+    found = gather_scores(evaluations, "HellaSwag", metric)
     assert found is not None
     return found
 
@@ -38,7 +38,7 @@ def test_one_seed_has_the_standard_error_of_its_questions():
     assert one.mean == 0.6 and one.spread is None
     assert one.standard_error == pytest.approx(standard_error(0.6, 10))
     assert score(evaluation("r", answers(1)), metric="acc_norm").mean == 0
-    assert gather([evaluation("r", answers(1))], "Piqa", "acc") is None
+    assert gather_scores([evaluation("r", answers(1))], "Piqa", "acc") is None
 
 
 def test_seeds_average_but_do_not_draw_more_questions():
@@ -118,5 +118,5 @@ def test_what_is_partly_asked_gets_no_verdict_at_paper_scale():
     run = planned("paper")[0]
     result = Result(run, summary(3.5), evaluation=evaluation(run.run_id, answers(1, 0), of=9))
     printed = {c.column: c for c in published.load("table5") if c.row == run.paper_row}
-    row = Row(run.labels, run.paper_row, (result,), printed)
-    assert judged(row, "HellaSwag") == "partial: no verdict" and judged(row, "Piqa") == "not evaluated"
+    row = TableRow(run.labels, run.paper_row, (result,), printed)
+    assert score_verdict(row, "HellaSwag") == "partial: no verdict" and score_verdict(row, "Piqa") == "not evaluated"

@@ -9,7 +9,7 @@ import pytest
 from fabricated import finish, finish_all, invented_loss, planned, summary
 
 from analysis.paper import published
-from analysis.tables.rows import Row
+from analysis.tables.rows import TableRow
 from analysis.tables.tables import Table, runs_table, table5
 from experiments.streaming.table5 import DP, EXPERIMENT, STREAM_30, STREAM_100
 from repro.results.read import Result, collect
@@ -30,7 +30,7 @@ def invented(scale: str, losses: Mapping[str, list[float]]) -> Table:
     return tabled(tuple(results))
 
 
-def row(table: Table, paper_row: str) -> Row:
+def row(table: Table, paper_row: str) -> TableRow:
     return next(r for r in table.rows if r.paper_row == paper_row)
 
 

@@ -21,7 +21,7 @@ from repro.corpus.mini import build, packages, parts
 from repro.corpus.mini.ngrams import RunHasher, share_seen_before, shares_any
 from repro.corpus.prepare import is_prepared, prepare, token_folder
 from repro.corpus.preparing import progress_bar, quiet
-from repro.corpus.shards import Document, split_documents
+from repro.corpus.shards import TextDocument, split_documents
 from repro.corpus.tokens import open_tokens
 from repro.errors import UserError
 
@@ -94,7 +94,7 @@ def test_half_written_files_are_written_again(tmp_path):
 @given(texts=st.lists(st.text(max_size=20), max_size=60), seed=st.integers(0, 2**40))
 @settings(max_examples=40, deadline=None)
 def test_the_split_depends_on_each_text_alone(texts, seed):
-    documents = [Document("part", text) for text in texts]
+    documents = [TextDocument("part", text) for text in texts]
     splits = split_documents(documents, seed, 300)
     shuffled = random.Random(1).sample(documents, len(documents))
     assert split_documents(shuffled, seed, 300) == splits
@@ -259,7 +259,7 @@ def small_packages(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     with gzip.open(folder / "requests.jsonl.gz", "wt", encoding="utf-8") as file:
         file.writelines(lines)
-    part = parts.Part("invented", ("task",), lambda item: (item["text"], item["text"]), "none")
+    part = parts.CorpusPart("invented", ("task",), lambda item: (item["text"], item["text"]), "none")
     monkeypatch.setattr(build, "PARTS", (part,))
     monkeypatch.setattr(build, "evaluation_items", lambda _: {"set": ["ONE two, three four five six seven eight?"]})
     return cache, passages

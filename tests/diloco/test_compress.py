@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro.diloco.compress import decode, encode
+from repro.diloco.compress import dequantise, quantise
 from repro.spec.config import CodecConfig
 from repro.spec.formats import FORMATS
 from repro.spec.payload import row_bytes
@@ -25,12 +25,12 @@ EXAMPLES = settings(max_examples=25, deadline=None)
 
 @cache
 def encoder(codec: CodecConfig):
-    return jax.jit(partial(encode, codec=codec))
+    return jax.jit(partial(quantise, codec=codec))
 
 
 @cache
 def decoder(codec: CodecConfig, columns: int):
-    return jax.jit(partial(decode, codec=codec, columns=columns))
+    return jax.jit(partial(dequantise, codec=codec, columns=columns))
 
 
 def in_batches(function, x: np.ndarray) -> np.ndarray:
@@ -257,7 +257,7 @@ def test_float32_travels_bit_for_bit() -> None:
 
 def test_tensor_scale_is_shared_by_the_last_two_axes() -> None:
     x = random_rows(17, 12, 9).reshape(3, 4, 9)
-    octets = np.asarray(jax.jit(partial(encode, codec=CodecConfig("e3m0", "tensor")))(x))
+    octets = np.asarray(jax.jit(partial(quantise, codec=CodecConfig("e3m0", "tensor")))(x))
     for layer, rows in zip(octets, x, strict=True):
         expected = [oracle.encode_row(row, "e3m0", peak=rows.ravel()) for row in rows]
         assert [row.tobytes() for row in layer] == expected
@@ -265,7 +265,7 @@ def test_tensor_scale_is_shared_by_the_last_two_axes() -> None:
 
 def test_tensor_scale_of_vectors_is_the_row_scale() -> None:
     x = random_rows(19, 6, 9)
-    vectors = jax.jit(partial(encode, codec=CodecConfig("e3m0", "tensor"), tensor_rank=1))(x)
+    vectors = jax.jit(partial(quantise, codec=CodecConfig("e3m0", "tensor"), tensor_rank=1))(x)
     same_bits(np.asarray(vectors), np.asarray(encoder(CodecConfig("e3m0"))(x)))
 
 
@@ -276,17 +276,17 @@ def test_tensor_scale_is_that_of_the_logical_array_when_sharded(name: str) -> No
     x = random_rows(23, 16, 9).reshape(2, 8, 9)
     codec = CodecConfig(name, "tensor")
     sharded = jax.shard_map(
-        partial(encode, codec=codec, axis_name="fsdp"),
+        partial(quantise, codec=codec, axis_name="fsdp"),
         mesh=mesh,
         in_specs=spec,
         out_specs=spec,
         check_vma=False,
     )
-    same_bits(np.asarray(jax.jit(sharded)(x)), np.asarray(jax.jit(partial(encode, codec=codec))(x)))
+    same_bits(np.asarray(jax.jit(sharded)(x)), np.asarray(jax.jit(partial(quantise, codec=codec))(x)))
 
 
 def test_wrong_types_and_widths_are_refused() -> None:
     with pytest.raises(ValueError, match="float32"):
-        encode(jnp.zeros((2, 4), jnp.bfloat16), CodecConfig("e3m0"))
+        quantise(jnp.zeros((2, 4), jnp.bfloat16), CodecConfig("e3m0"))
     with pytest.raises(ValueError, match="3 bytes for 4 columns"):
-        decode(jnp.zeros((2, 4), jnp.uint8), CodecConfig("e3m0"), 4)
+        dequantise(jnp.zeros((2, 4), jnp.uint8), CodecConfig("e3m0"), 4)

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from repro.diloco.compress import decode, encode
+from repro.diloco.compress import dequantise, quantise
 from repro.diloco.dropping import drop_key, merge
 from repro.spec.config import CodecConfig
-from repro.spec.payload import kept, row_bytes
+from repro.spec.payload import kept_columns, row_bytes
 
 DROPS = ["feddropout", "dare", "topk", "ties"]
 RANDOM = ["feddropout", "dare"]
@@ -23,12 +23,12 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 @cache
 def encoder(codec: CodecConfig):
-    return jax.jit(partial(encode, codec=codec))
+    return jax.jit(partial(quantise, codec=codec))
 
 
 @cache
 def decoder(codec: CodecConfig, columns: int):
-    return jax.jit(partial(decode, codec=codec, columns=columns))
+    return jax.jit(partial(dequantise, codec=codec, columns=columns))
 
 
 def send(x: np.ndarray, codec: CodecConfig, key: jax.Array | None = None) -> np.ndarray:
@@ -41,7 +41,7 @@ def test_size_is_the_payload(drop: str, columns: int) -> None:
     for name in ("float32", "bfloat16", "e3m0", "e2m0", "sign"):
         codec = CodecConfig(name, drop=drop, keep=0.3)
         x = jax.ShapeDtypeStruct((4, 5, columns), jnp.float32)
-        octets = jax.eval_shape(partial(encode, codec=codec, key=drop_key(1, 2, 0, 0)), x)
+        octets = jax.eval_shape(partial(quantise, codec=codec, key=drop_key(1, 2, 0, 0)), x)
         assert octets.shape == (4, 5, row_bytes(codec, columns))
 
 
@@ -49,7 +49,7 @@ def test_size_is_the_payload(drop: str, columns: int) -> None:
 def test_exact_count(drop: str) -> None:
     codec = CodecConfig("e3m0", drop=drop, keep=0.3)
     x = normal(20, 33) + np.float32(9)  # far from zero: what is zero afterwards was dropped
-    np.testing.assert_array_equal((send(x, codec, drop_key(1, 2, 0, 0)) != 0).sum(-1), kept(codec, 33))
+    np.testing.assert_array_equal((send(x, codec, drop_key(1, 2, 0, 0)) != 0).sum(-1), kept_columns(codec, 33))
 
 
 @pytest.mark.parametrize("drop", ["topk", "ties"])
@@ -130,15 +130,15 @@ def test_random_masks_are_those_of_the_logical_array_when_sharded(drop: str) -> 
     codec = CodecConfig("e3m0", drop=drop, keep=0.5)
     key = drop_key(3, 1, 0, 2)
     place = partial(jax.shard_map, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
-    sent = jax.jit(place(partial(encode, codec=codec, key=key, axis_name="fsdp")))(x)
+    sent = jax.jit(place(partial(quantise, codec=codec, key=key, axis_name="fsdp")))(x)
     np.testing.assert_array_equal(sent, encoder(codec)(x, key=key))
-    read = jax.jit(place(partial(decode, codec=codec, columns=9, key=key, axis_name="fsdp")))(sent)
+    read = jax.jit(place(partial(dequantise, codec=codec, columns=9, key=key, axis_name="fsdp")))(sent)
     np.testing.assert_array_equal(read, send(x, codec, key))
 
 
 def test_a_random_mask_needs_a_key() -> None:
     with pytest.raises(ValueError, match="drop_key"):
-        encode(jnp.ones((2, 4)), CodecConfig("e3m0", drop="dare", keep=0.5))
+        quantise(jnp.ones((2, 4)), CodecConfig("e3m0", drop="dare", keep=0.5))
 
 
 def test_merge_is_the_mean_over_replicas() -> None:

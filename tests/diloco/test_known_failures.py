@@ -82,8 +82,8 @@ def test_without_a_defect_the_comparison_passes(config: RunConfig) -> None:
 
 @pytest.mark.usefixtures("compiled_anew")
 def test_wrong_sign_of_the_outer_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    encode = wire.encode_rows
-    monkeypatch.setattr(wire, "encode_rows", lambda delta, *rest: encode(jax.tree.map(jnp.negative, delta), *rest))
+    quantise = wire.quantise_rows
+    monkeypatch.setattr(wire, "quantise_rows", lambda delta, *rest: quantise(jax.tree.map(jnp.negative, delta), *rest))
     assert_noticed(rig.drive(WHOLE), WHOLE)
 
 

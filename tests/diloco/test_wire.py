@@ -124,7 +124,7 @@ def encoded(codec: CodecConfig, deltas: wire.Rows) -> wire.Rows:
     """The codes of both replicas."""
 
     def one(delta: wire.Rows, replica: jax.Array) -> wire.Rows:
-        return wire.encode_rows(delta, codec, SEED, jnp.int32(TAKEN), replica)
+        return wire.quantise_rows(delta, codec, SEED, jnp.int32(TAKEN), replica)
 
     return jax.vmap(one)(deltas, jnp.arange(2))
 
@@ -138,7 +138,7 @@ def received(codec: CodecConfig, resources: Resources, parts: int, deltas: wire.
         inbox = jnp.zeros(wire.inbox_shape(shapes, codec, mesh, 2, parts), jnp.uint8)
         for part in range(parts):
             inbox = wire.move(codes, inbox, jnp.int32(part), parts, mesh)
-        return wire.unpack(inbox, shapes, codec, mesh, SEED, jnp.int32(TAKEN))
+        return wire.dequantise_rows(inbox, shapes, codec, mesh, SEED, jnp.int32(TAKEN))
 
     compiled = jax.jit(through).lower(deltas).compile()
     return jax.tree.map(np.asarray, compiled(deltas))

@@ -21,7 +21,7 @@ from repro.errors import Interrupted, UserError
 from repro.evaluation.evaluate import _held as held
 from repro.evaluation.evaluate import evaluate_run, load_parameters
 from repro.evaluation.evaluator import Job, line, pending
-from repro.evaluation.scoring import Request, Scorer
+from repro.evaluation.scoring import Scorer, ScoringRequest
 from repro.evaluation.tasks import TASKS, Asked, EvalSpec, read_result, result_path
 from repro.runs.folder import RunFolder
 
@@ -62,7 +62,7 @@ def test_likelihoods_add_up_to_the_validation_loss(run: RunFolder, smoke_tokens:
     windows = open_tokens(smoke_tokens, "validation").windows(CONFIG.model.seq_len, 0, CONFIG.validation.sequences)
     for which, expected in summary["validation_losses"].items():
         _, params = load_parameters(run, CONFIG, None, which)
-        values, _ = Scorer(CONFIG.model, params).score([Request(row, CONFIG.model.seq_len) for row in windows])
+        values, _ = Scorer(CONFIG.model, params).score([ScoringRequest(row, CONFIG.model.seq_len) for row in windows])
         assert -values.mean() / CONFIG.model.seq_len == pytest.approx(expected, rel=1e-6)
 
 

@@ -16,7 +16,7 @@ from model_oracle import MODEL, oracle_logits, some_params
 
 from repro.diloco.mesh import make_mesh
 from repro.diloco.resources import Resources
-from repro.evaluation.scoring import SHORTEST, Request, Scorer, batches, padded_length
+from repro.evaluation.scoring import SHORTEST, Scorer, ScoringRequest, batches, padded_length
 
 pytestmark = pytest.mark.compiles
 
@@ -28,7 +28,7 @@ def scored(devices: int = 1, batch: int = 8, **options: Any) -> Scorer:
     return Scorer(MODEL, PARAMS, mesh=mesh, batch=batch, **options)
 
 
-def by_oracle(request: Request) -> tuple[float, bool]:
+def by_oracle(request: ScoringRequest) -> tuple[float, bool]:
     """The last positions that fit, in float64."""
     tokens = request.tokens[-(MODEL.seq_len + 1) :]
     count = min(request.scored, len(tokens) - 1)
@@ -47,8 +47,8 @@ def test_scores_equal_the_oracle_also_where_context_or_continuation_is_cut(lengt
     tokens = np.random.default_rng(length).integers(0, MODEL.vocab, length).astype(np.int32)
     if length == 2:  # let the most likely token follow
         tokens[1] = oracle_logits(PARAMS, tokens[None, :1], MODEL.heads)[0, 0].argmax()
-    value, is_greedy = by_oracle(Request(tokens, count))
-    values, greedy = scored().score([Request(tokens, count)])
+    value, is_greedy = by_oracle(ScoringRequest(tokens, count))
+    values, greedy = scored().score([ScoringRequest(tokens, count)])
     assert values[0] == pytest.approx(value, rel=2e-6)
     assert greedy[0] == is_greedy == (length == 2)
 
@@ -56,7 +56,7 @@ def test_scores_equal_the_oracle_also_where_context_or_continuation_is_cut(lengt
 @pytest.mark.compiles
 def test_a_likelihood_known_by_hand():
     text = "b cab"
-    request = Request(np.array(list(text.encode()), np.int32), 3)
+    request = ScoringRequest(np.array(list(text.encode()), np.int32), 3)
     values, greedy = Scorer(unigram.MODEL, unigram.params()).score([request])
     assert values[0] == pytest.approx(-(3 + 1 + 2) * np.log(2), rel=1e-6)
     assert not greedy[0]

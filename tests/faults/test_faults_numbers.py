@@ -23,7 +23,7 @@ from analysis.tables.tables import table_of
 from analysis.tables.views import COLUMNS, csv_rows, document
 from experiments.registry import load, trained
 from repro.corpus import smoke
-from repro.corpus.shards import Document, write_manifest, write_shards
+from repro.corpus.shards import TextDocument, write_manifest, write_shards
 from repro.corpus.text_bytes import bits_per_byte, text_bytes
 from repro.corpus.tokenizer import MODEL, describe, store_model, train_pieces
 from repro.corpus.tokens import Tokenizer, TokenSet, open_tokens
@@ -264,7 +264,7 @@ def _tokens(folder: Path, vocab: int, texts: tuple[str, ...] = TEXTS) -> TokenSe
         tokenizer = describe(content, MODEL, None)
         model = sentencepiece.SentencePieceProcessor(model_proto=content)
         encode = lambda some: [np.array(ids) for ids in model.encode(some)]  # noqa: E731
-    documents = [Document("part", text) for text in texts]
+    documents = [TextDocument("part", text) for text in texts]
     written = write_shards(folder, {"train": [], "validation": documents}, encode, tokenizer, 10**9, lambda *_: None)
     facts = {"corpus": "smoke", "in_domain": [], "tokenizer": vars(tokenizer), "splits": written}
     write_manifest(folder, facts)

@@ -16,7 +16,7 @@ from experiments.streaming.base import data_parallel, streaming
 from repro.diloco import wire
 from repro.errors import UserError
 from repro.machines.compile import Topology, _program, compile_run, topology
-from repro.machines.placement import Asked, Placement, mesh_for, place, resources_for
+from repro.machines.placement import Overrides, Placement, mesh_for, place, resources_for
 from repro.machines.programs import Program, Programs
 from repro.spec.actions import Action
 from repro.spec.config import FragmentConfig, ModelConfig, RunConfig, SyncConfig
@@ -158,7 +158,7 @@ def test_what_does_not_fit_says_by_how_much_and_what_would() -> None:
     """35M of the paper at 64 sequences a chip of 16 GiB: microbatches are named, and compiled."""
     config = replace(data_parallel("35M"), model=replace(data_parallel("35M").model, layers=3))
     config = replace(config, sync=streaming(30), replicas=2)
-    asked = Asked(microbatches=1, remat="none", attention="xla", outer_on_host=False)
+    asked = Overrides(microbatches=1, remat="none", attention="xla", outer_on_host=False)
     placed = replace(place(config, asked), resources=resources_for(config, 4, 2, asked=asked))
     found = compile_run(config, placed, pair(), Programs())
     assert found.tried and "GiB more than" in found.tried[0].reason

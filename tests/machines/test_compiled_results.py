@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.pages.compiled import COMPILED
-from analysis.pages.report import compiled
+from analysis.pages.report import compiled_page
 from experiments.registry import load, trained
 from repro.commands.cli import main
 from repro.files import read_json, write_json
@@ -78,7 +78,7 @@ def test_each_transfer_of_streaming_overlaps_and_an_inner_step_has_none():
 
 
 def test_it_is_shown():
-    shown = compiled()
+    shown = compiled_page()
     assert f"{len(RUNS)} runs" in shown.lead[0] and shown.sections[0].title.startswith("Placement")
 
 

