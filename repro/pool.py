@@ -103,7 +103,7 @@ class Pool:
         """What there is to say of a worker whose job another does, later or elsewhere."""
 
     def gave_up(self, index: int, name: str, reason: str) -> None:
-        """Of a job too many workers died, or none could be started."""
+        """Too many workers of a job died, or none could be started."""
         raise NotImplementedError
 
     def stopping(self) -> None:
@@ -254,7 +254,7 @@ class Parent:
 
 
 def worker_parser() -> argparse.ArgumentParser:
-    """Of a worker's command line, with what every worker is given."""
+    """The parser of a worker's command line, with what every worker is given."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--pipe", type=int, required=True)
     parser.add_argument("--cores", required=True)

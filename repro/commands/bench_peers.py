@@ -46,12 +46,12 @@ def contestants(shape: str, torch: Path | None, nanodo: Path | None) -> list[Con
     """Ours first."""
     step = "repro.commands.peers.{}_step".format
     own = Contestant(OWN, (sys.executable, "-m", step("own"), shape), True)
-    found = []
+    peers = []
     if nanodo is not None:
-        found.append(("NanoDO", (sys.executable, "-m", step("nanodo"), shape, str(nanodo))))
+        peers.append(("NanoDO", (sys.executable, "-m", step("nanodo"), shape, str(nanodo))))
     for how in ("eager", "compile") if torch is not None else ():
-        found.append((f"PyTorch {how}", (str(torch), "-m", step("torch"), shape, how)))
-    pairs = [(name, words, allocator) for name, words in found for allocator in (False, True)]
+        peers.append((f"PyTorch {how}", (str(torch), "-m", step("torch"), shape, how)))
+    pairs = [(name, words, allocator) for name, words in peers for allocator in (False, True)]
     return [own, *(Contestant(name + (" + allocator" if a else ""), words, a) for name, words, a in pairs)]
 
 
@@ -100,7 +100,7 @@ class Measured:
     facts: dict[str, dict[str, Any]]
 
     def quartiles(self, name: str) -> tuple[float, float, float]:
-        """Of a contestant's seconds over ours, block by block."""
+        """Quartiles of a contestant's seconds over ours, block by block."""
         low, middle, high = np.quantile(self.seconds[name] / self.seconds[OWN], (0.25, 0.5, 0.75))
         return float(low), float(middle), float(high)
 

@@ -104,7 +104,7 @@ def _weight_gradient(x: jax.Array, g: jax.Array) -> jax.Array:
 
 
 def _weight_gradient_transposed(x: jax.Array, g: jax.Array) -> jax.Array:
-    """The same product with the narrower factor transposed in memory first, so that no product contracts rows."""
+    """xᵀ g of `_weight_gradient`, the narrower factor transposed in memory first, so that none contracts rows."""
     x, g = x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1])
     if x.shape[-1] <= g.shape[-1]:
         return jax.lax.optimization_barrier(x.T) @ g
@@ -145,7 +145,7 @@ def _head_loss(z: float, y_TxD: jax.Array, tokens_VxD: jax.Array, targets_T: jax
 
 
 class _Part(NamedTuple):
-    """Of some positions: exp(logit - top), its sum, log Z and the target's logit."""
+    """What some positions keep for the way back: exp(logit - top), its sum, log Z and the target's logit."""
 
     exp_TxV: jax.Array
     sum_Tx1: jax.Array

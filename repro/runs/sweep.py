@@ -196,7 +196,7 @@ class _Pool(Pool):
 
 
 def environment(hardware: Hardware, *, smoke: bool) -> dict[str, str]:
-    """Of a process that trains here. UserError for a flag of XLA that may change numbers."""
+    """The environment of a process that trains here. UserError for a flag of XLA that may change numbers."""
     return training_environment(hardware, clean(os.environ), smoke=smoke)
 
 
