@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
@@ -245,12 +245,19 @@ class Parent:
         with self._lock, contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._pipe.send_bytes(json.dumps(message).encode())
 
-    def jobs(self) -> Iterator[dict[str, Any]]:
-        """Says that this worker is ready, and gives what it is told to do until nothing is left."""
+    def jobs(self, idle: Callable[[], None] = lambda: None) -> Iterator[dict[str, Any]]:
+        """Says that this worker is ready; what it is told to do, until nothing is left. Calls `idle` now and then."""
         self.tell(ready=True)
-        with contextlib.suppress(EOFError, ConnectionResetError):
-            while (request := json.loads(self._pipe.recv_bytes())) is not None:
-                yield request
+        while True:
+            try:
+                while not self._pipe.poll(LOOK_S):
+                    idle()
+                request = json.loads(self._pipe.recv_bytes())
+            except (EOFError, OSError):
+                return
+            if request is None:
+                return
+            yield request
 
 
 def worker_parser() -> argparse.ArgumentParser:

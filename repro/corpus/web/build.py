@@ -20,10 +20,9 @@ from repro.corpus.recipes import TextRecipe
 from repro.corpus.shards import SPLITS, is_held_out, summary, text_digest, write_manifest, writing_to
 from repro.corpus.tokenizer import MODEL, describe, read_model, store_model, train_pieces
 from repro.corpus.tokens import MANIFEST, Tokenizer
-from repro.corpus.web.pool import run_jobs, say
 from repro.corpus.web.reading import Reader, SourceFile, Text
 from repro.corpus.web.remote import Backoff
-from repro.corpus.web.slices import Job, records_of, tokenize_file
+from repro.corpus.web.slices import Job, records_of
 from repro.corpus.web.sources import (
     content_digest,
     hub_files,
@@ -33,6 +32,7 @@ from repro.corpus.web.sources import (
     promised,
     spread,
 )
+from repro.corpus.web.workers import say, tokenize_files
 from repro.disk import local
 from repro.errors import UserError
 
@@ -167,7 +167,7 @@ def _build(
         Job(folder, index, file, recipe, tokenizer, request.skip_broken, request.backoff, token)
         for index, (file, token) in enumerate(zip(files, tokens, strict=True))
     ]
-    run_jobs("tokens", jobs, tokenize_file, folder, workers, progress)
+    tokenize_files(jobs, workers, progress)
     _close(request, recipe, folder, tokenizer, jobs)
 
 
