@@ -99,7 +99,7 @@ def create_bytes(path: Path, content: bytes, *, sync: bool = True) -> bool:
 
 
 def _publish(path: Path, content: bytes, show: Callable[[Path], Any], *, sync: bool = True) -> None:
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

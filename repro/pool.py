@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
 from repro import disk
-from repro.cores import cores, keep_to
+from repro.cores import keep_to, share
 from repro.errors import EXIT_INTERRUPTED, UserError
 
 LOOK_S = 0.5  # between two looks at what no message tells
@@ -122,8 +122,8 @@ class Pool:
             self._later.append((time.monotonic() + PUT_OFF_S, name))
 
     def _start(self, index: int) -> None:
-        share = cores()[index :: len(self._environments)]
-        self._workers[index] = _Worker(self._command, share, self._environments[index], self._log)
+        own = share(index, len(self._environments))
+        self._workers[index] = _Worker(self._command, own, self._environments[index], self._log)
         if self.asked:
             self._workers[index].stop(signal.SIGTERM)
 
@@ -176,7 +176,8 @@ class Pool:
 
     def _lost(self, index: int) -> None:
         """A worker ended. Another is started in its place while there is something to do."""
-        code = self._workers.pop(index).end()
+        code = self._workers[index].end()
+        del self._workers[index]  # not before it has ended: a second signal reaches it until then
         self._ready.discard(index)
         name = self.current.pop(index, None)
         if self.asked:
@@ -192,9 +193,9 @@ class Pool:
 class _Worker:
     """A process in a group of its own, so that a Ctrl-C reaches the parent alone, which asks each worker once."""
 
-    def __init__(self, command: Sequence[str], share: Sequence[int], environment: Mapping[str, str], log: Any) -> None:
+    def __init__(self, command: Sequence[str], own: Sequence[int], environment: Mapping[str, str], log: Any) -> None:
         self.pipe, theirs = Pipe()
-        words = ["--pipe", str(theirs.fileno()), "--cores", ",".join(map(str, share))]
+        words = ["--pipe", str(theirs.fileno()), "--cores", ",".join(map(str, own))]
         self.process = subprocess.Popen(
             [sys.executable, *command, *words],
             stdin=subprocess.DEVNULL,
@@ -208,7 +209,7 @@ class _Worker:
 
     def send(self, message: dict[str, Any] | None) -> None:
         """A job, or None: nothing is left. One that has ended is heard of elsewhere."""
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        with contextlib.suppress(OSError):
             self.pipe.send_bytes(json.dumps(message).encode())
 
     def receive(self) -> dict[str, Any] | None:

@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from repro.commands import bench_start
+from repro.commands import bench_start, options
 from repro.cores import cores, keep_to
 from repro.diloco.jax_settings import pin
-from repro.disk import local
 from repro.words import show_what_can_be
 
 BLOCKS, STEPS = 15, 60
@@ -202,7 +201,7 @@ def _fingerprint(case: Case) -> str:
 def main() -> int:
     """Print the report."""
     parser = argparse.ArgumentParser(description="Speed as ratios, measured in one run.")
-    parser.add_argument("--cache", type=local, default=Path("cache"))
+    options.add_cache(parser)
     args = parser.parse_args()
     show_what_can_be()
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # finding an accelerator's library must not start it

@@ -11,7 +11,6 @@ from repro.commands import options
 from repro.corpora import CORPORA, PUBLISHED, hub_of, named
 from repro.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
 from repro.evaluation.tasks import SETS
-from repro.files import place
 from repro.stopping import interruptible
 from repro.words import show_what_can_be
 
@@ -154,8 +153,8 @@ def _add_compile(commands: "argparse._SubParsersAction") -> None:
 
 def _experiment_arguments(parser: argparse.ArgumentParser, seeds: str = "default 1") -> None:
     parser.add_argument("experiment", help="a module of experiments/, such as table5, or all")
-    parser.add_argument("--scale", type=options.scale, default="mini", help="paper, mini (default) or smoke")
-    parser.add_argument("--seeds", type=options.seeds, default=1, help=f"seeds 0 .. N-1 ({seeds})")
+    options.add_scale(parser)
+    options.add_seeds(parser, default=seeds)
 
 
 def _plan_arguments(parser: argparse.ArgumentParser) -> None:
@@ -163,18 +162,14 @@ def _plan_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="for scripts")
 
 
-def _root(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
-
-
 def _places(parser: argparse.ArgumentParser) -> None:
-    _root(parser)
-    parser.add_argument("--cache", type=disk.local, default=Path("cache"), help="tokens and compiled programs")
+    options.add_root(parser)
+    options.add_cache(parser)
 
 
 def _collect_arguments(parser: argparse.ArgumentParser) -> None:
     _experiment_arguments(parser)
-    _root(parser)
+    options.add_root(parser)
     parser.add_argument("--eval", choices=sorted(SETS), help="whose scores (default: the scale's set)")
     parser.add_argument("--to", type=disk.local, help="another folder than data/results")
 
@@ -182,7 +177,7 @@ def _collect_arguments(parser: argparse.ArgumentParser) -> None:
 def _build_arguments(parser: argparse.ArgumentParser) -> None:
     _experiment_arguments(parser, "default 1; of claims as many as there are")
     parser.set_defaults(seeds=None)
-    _root(parser)
+    options.add_root(parser)
     _shown_arguments(parser)
 
 
@@ -193,17 +188,15 @@ def _shown_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _report_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--scale", type=options.scale, default="mini", help="of the trained items: paper, mini (default) or smoke"
-    )
+    options.add_scale(parser, "of the trained items: ")
     parser.add_argument("--seeds", type=options.seeds, help="seeds 0 .. N-1 (default: as many as there are)")
-    _root(parser)
+    options.add_root(parser)
     _shown_arguments(parser)
 
 
 def _diff_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", nargs=2, type=options.run_id, help="two run ids, or their beginnings")
-    _root(parser)
+    options.add_root(parser)
 
 
 def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
@@ -211,7 +204,7 @@ def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
     names = "; ".join(f"{', '.join(hub_of(name).names)} of {name}" for name in PUBLISHED)
     parser.add_argument("corpus", help=", ".join(CORPORA))
     parser.add_argument("--vocab", type=options.count, help="vocabulary (default: the corpus's own)")
-    parser.add_argument("--cache", type=disk.local, default=Path("cache"), help="where token folders lie")
+    options.add_cache(parser, "where token folders lie")
     text = parser.add_argument_group(f"{published} only (docs/data.md)")
     text.add_argument("--source", help="hub (default), or a folder with the files as they lie on the hub")
     text.add_argument("--tokenizer", help="train (default), or a SentencePiece model file")
@@ -313,14 +306,10 @@ def _collect(args: argparse.Namespace) -> int:
 
 
 def _diff(args: argparse.Namespace) -> int:
-    from repro.files import read_json
     from repro.runs.folder import find_run
-    from repro.spec.config import RunConfig
-    from repro.spec.identity import differences, from_json
+    from repro.spec.identity import differences
 
-    folders = [find_run(args.root, name) for name in args.run]
-    one, two = (from_json(RunConfig, read_json(f.path / "config.json")) for f in folders)
-    found = differences(one, two)
+    found = differences(*(find_run(args.root, name).config() for name in args.run))
     if not found:
         print("the same run")
     for name, left, right in found:

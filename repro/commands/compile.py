@@ -13,7 +13,6 @@ from repro.commands import options
 from repro.diloco.jax_settings import pin
 from repro.disk import local
 from repro.errors import UserError
-from repro.files import place as place_of
 
 if TYPE_CHECKING:
     from repro.machines.placement import Overrides, Placement
@@ -26,14 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("experiment", metavar="EXPERIMENT|RUN|all", help="a module of experiments/, a run's id in --root, or all specs")
     add("--topology", help="chips of one slice, such as v5e:4x4 (default: by the rule, docs/compile.md)")
     add("--slices", type=options.count, help="slices, joined by the data-center network (default: one a replica)")
-    add("--scale", type=options.scale, default="paper", help="paper (default), mini or smoke")
-    add(
-        "--run",
-        action="append",
-        type=options.run_id,
-        metavar="ID",
-        help="only runs whose id begins so (repeatable)",
-    )
+    options.add_scale(parser, default="paper")
+    options.add_run(parser)
     add("--missing", action="store_true", help="only runs that neither an earlier call nor data/results holds")
     add(
         "--fsdp",
@@ -47,9 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--no-fence", action="store_true", help="let XLA start transfers when it thinks best (docs/overlap.md)")
     add("--rule", action="store_true", help="print what the rule chooses, and compile nothing")
     add("--json", action="store_true", help="for scripts")
-    add("--root", type=place_of, default=Path("runs"), help="where run folders lie (default runs)")
+    options.add_root(parser)
     add("--out", type=local, default=Path("build"), help="where the table goes (default build)")
-    add("--cache", type=local, default=Path("cache"), help="what compiled programs were like, for the next time")
+    options.add_cache(parser, "what compiled programs were like, for the next time")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -181,18 +174,15 @@ def _planned(args: argparse.Namespace) -> "tuple[PlannedRun, ...]":
     """Every run of the experiment, of all specs, or the one run of --root that is named."""
     from experiments.registry import names, trained
     from repro.files import names as listed
-    from repro.files import read_json
     from repro.runs.folder import find_run
-    from repro.spec.config import RunConfig
     from repro.spec.experiment import PlannedRun, expand, unique
-    from repro.spec.identity import from_json
 
     if args.experiment in (*names(), "all"):
         options.refuse(args, ("root",), "it says where a run lies, and an experiment is named")
     elif any(name.startswith(args.experiment) for name in listed(args.root)):
         options.refuse(args, ("scale",), "it says which runs an experiment has, and a run is named")
         folder = find_run(args.root, args.experiment)
-        config = from_json(RunConfig, read_json(folder.path / "config.json"))
+        config = folder.config()
         return (PlannedRun((folder.run_id,), folder.run_id, config, folder.run_id),)
     runs = unique(run for spec in trained(args.experiment) for run in expand(spec, args.scale))
     if not runs:

@@ -8,22 +8,19 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 
 from experiments.registry import load, names, trained
 from repro.commands import options
 from repro.diloco.jax_settings import clean, pin
-from repro.disk import local
 from repro.errors import UnusableFile, UserError, pass_over
 from repro.evaluation.evaluator import Job, evaluate_all, pending
-from repro.evaluation.tasks import BATCH, PARAMETERS, SETS, TASKS, choose, result_path
-from repro.files import place, read_json
+from repro.evaluation.tasks import BATCH, PARAMETERS, SETS, TASKS, choose, read_result, result_path
 from repro.machines.hardware import Hardware, cpu, find, require_devices
 from repro.machines.seats import check_workers, holds_checkpoints
 from repro.runs.folder import RunFolder, find_run, named
+from repro.runs.takeover import saved_steps
 from repro.spec.config import RunConfig
 from repro.spec.experiment import expand
-from repro.spec.identity import from_json
 from repro.values import brief
 from repro.words import counted
 
@@ -31,10 +28,8 @@ from repro.words import counted
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
     """Arguments of `evaluate`."""
     parser.add_argument("what", nargs="+", help="an experiment such as table5, or run ids, or their beginnings")
-    parser.add_argument(
-        "--scale", type=options.scale, default="mini", help="of an experiment: paper, mini (default) or smoke"
-    )
-    parser.add_argument("--seeds", type=options.seeds, default=1, help="of an experiment: seeds 0 .. N-1 (default 1)")
+    options.add_scale(parser, "of an experiment: ")
+    options.add_seeds(parser, "of an experiment: ")
     parser.add_argument(
         "--eval", choices=sorted(SETS), help="full: whole sets (default at paper scale); part: at mini; few: at smoke"
     )
@@ -62,8 +57,8 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--parameters", choices=PARAMETERS, help="default: as the row says (Table 3), outer without one"
     )
-    parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
-    parser.add_argument("--cache", type=local, default=Path("cache"), help="tokens, questions and compiled programs")
+    options.add_root(parser)
+    options.add_cache(parser, "tokens, questions and compiled programs")
 
 
 def refuse_experiment(args: argparse.Namespace) -> None:
@@ -91,8 +86,9 @@ def evaluate(args: argparse.Namespace) -> int:
     if todo:
         code = _score(todo, args)
     if not jobs:
-        runs = f"run of {' '.join(args.what)} at scale {args.scale}"
-        print(f"nothing to evaluate: no finished {runs} under {args.root}.")
+        runs = f"of {' '.join(args.what)} at scale {args.scale}"
+        which = "finished run" if args.step is None else f"run with a checkpoint of step {args.step}"
+        print(f"nothing to evaluate: no {which} {runs} under {args.root}.")
     for job in jobs if not code and args.what[0] not in (*names(), "all") else ():
         print(result_path(RunFolder(args.root, job.run_id), job.spec.id(job.step)))
     return code
@@ -128,11 +124,12 @@ def _jobs(args: argparse.Namespace) -> Iterable[Job]:
             yield from _experiment_jobs(what, args)
         else:
             folder = find_run(args.root, what)
-            config = from_json(RunConfig, read_json(folder.path / "config.json"))
-            step = _step(folder, args.step)
-            if step is None:
+            job = _job(folder, folder.config(), args)
+            if job is None:
+                if args.step is not None:
+                    folder.saved_step(args.step)  # says which there are
                 raise UserError(f"{folder.run_id} is not finished: give one of its checkpoints with --step.")
-            yield _job(folder, config, step, args)
+            yield job
 
 
 def _experiment_jobs(name: str, args: argparse.Namespace) -> Iterable[Job]:
@@ -140,30 +137,29 @@ def _experiment_jobs(name: str, args: argparse.Namespace) -> Iterable[Job]:
     for run in expand(load(name), args.scale, args.seeds):
         folder = RunFolder(args.root, run.run_id)
         try:
-            step = _step(folder, args.step)
+            job = _job(folder, run.config, args, run.parameters)
         except UnusableFile as error:
             pass_over(str(error))
             continue
-        if step is None:
+        if job is None:
             missing += 1
         else:
-            yield _job(folder, run.config, step, args, run.parameters)
+            yield job
     if missing:
-        print(f"{counted(missing, 'run')} of {name} not finished: left out.")
+        without = "not finished" if args.step is None else f"without a checkpoint of step {args.step}"
+        print(f"{counted(missing, 'run')} of {name} {without}: left out.")
 
 
-def _step(folder: RunFolder, asked: int | None) -> int | None:
-    """The step to evaluate; None for a run without an end."""
-    if asked is not None:
-        return asked
-    summary = folder.result()
-    return None if summary is None else int(summary["steps"])
-
-
-def _job(folder: RunFolder, config: RunConfig, step: int, args: argparse.Namespace, parameters: str = "outer") -> Job:
+def _job(folder: RunFolder, config: RunConfig, args: argparse.Namespace, parameters: str = "outer") -> Job | None:
+    """What is to be scored of a run; None for one without an end, or without the checkpoint that is asked for."""
     which = args.parameters or parameters
     spec = choose(config, args.eval, tasks=args.tasks, limit=args.limit, parameters=which)
-    return Job(folder.run_id, config, spec, step)
+    if args.step is None:
+        summary = folder.result()
+        return None if summary is None else Job(folder.run_id, config, spec, int(summary["steps"]))
+    scored = read_result(folder, spec, args.step) is not None
+    there = scored or args.step in saved_steps(folder.home)
+    return Job(folder.run_id, config, spec, args.step) if there else None
 
 
 def lm_eval(args: argparse.Namespace) -> int:

@@ -20,10 +20,8 @@ DASHBOARDS = FORMATS[1:]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `export`."""
     parser.add_argument("what", nargs="+", help="an experiment such as table5, or run ids, or their beginnings")
-    parser.add_argument(
-        "--scale", type=options.scale, default="mini", help="of an experiment: paper, mini (default) or smoke"
-    )
-    parser.add_argument("--seeds", type=options.seeds, default=1, help="of an experiment: seeds 0 .. N-1 (default 1)")
+    options.add_scale(parser, "of an experiment: ")
+    options.add_seeds(parser, "of an experiment: ")
     parser.add_argument("--to", default="safetensors", help="safetensors (default), tensorboard or wandb")
     text = "the folder to write (default exports/<id>; exports/tensorboard and exports/wandb, with a folder a run)"
     parser.add_argument("--out", type=local, help=text)

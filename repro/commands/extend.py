@@ -2,11 +2,8 @@
 
 import argparse
 import sys
-from pathlib import Path
 
 from repro.commands import options
-from repro.disk import local
-from repro.files import place
 from repro.runs.extend import extend
 
 
@@ -14,8 +11,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("run", type=options.run_id, help="the id of a finished run, or its beginning")
     parser.add_argument("--steps", type=options.step, required=True, help="how many more")
-    parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
-    parser.add_argument("--cache", type=local, default=Path("cache"), help="tokens and compiled programs")
+    options.add_root(parser)
+    options.add_cache(parser)
     text = "make the new run's folder and print its config's path, for `python -m repro train` in several processes"
     parser.add_argument("--prepare-only", action="store_true", help=text)
 

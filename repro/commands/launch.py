@@ -41,16 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("experiment", help="a module of experiments/, such as table5, or all")
     add("--engine", choices=("local", *ELSEWHERE), default="local", help=HELP)
-    add("--scale", type=options.scale, default="mini", help="paper, mini (default) or smoke")
-    add("--seeds", type=options.seeds, default=1, help="seeds 0 .. N-1 (default 1)")
+    options.add_scale(parser)
+    options.add_seeds(parser)
     add("--root", help="where run folders lie (default: runs, or launch.toml's)")
     add("--cache", help="tokens (default: cache, or launch.toml's)")
     add("--dry-run", action="store_true", help="offline: write the manifests or scripts, start nothing")
     add("--out", type=local, default=Path("build/launch"), help="where a dry run writes them (build/launch)")
     sweep_cli.add_run(parser)
     jobs = parser.add_argument_group("jobs, of xpk and slurm")
-    text = "only runs whose id begins so (repeatable)"
-    jobs.add_argument("--run", action="append", type=options.run_id, metavar="ID", help=text)
+    options.add_run(jobs)
     text = "default launch.toml; flags go before"
     jobs.add_argument("--settings", type=local, default=Path("launch.toml"), help=text)
     for name, engine in ELSEWHERE.items():

@@ -2,9 +2,13 @@
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, NoReturn
 
+from repro.disk import local
 from repro.errors import UserError
+from repro.files import place
+from repro.runs.folder import RUNS
 from repro.spec.config import MOST_STEPS, SCALES, Seed
 from repro.spec.experiment import MOST_SEEDS
 from repro.values import Address, Seconds, one_of, option, text, whole
@@ -20,6 +24,33 @@ devices = option(Annotated[int, whole(1, 4096)])
 seconds = option(Seconds)
 address = option(Address)
 run_id = option(Annotated[str, text("[a-z0-9-]+", "an id or its beginning, of small letters, digits and dashes")])
+
+
+def add_root(parser: argparse.ArgumentParser) -> None:
+    """Where run folders lie."""
+    parser.add_argument("--root", type=place, default=RUNS, help="where run folders lie (default runs)")
+
+
+def add_cache(parser: argparse.ArgumentParser, holds: str = "tokens and compiled programs") -> None:
+    """Where what can be made again lies."""
+    parser.add_argument("--cache", type=local, default=Path("cache"), help=f"{holds} (default cache)")
+
+
+def add_scale(parser: argparse._ActionsContainer, of: str = "", default: str = "mini") -> None:
+    """Of an experiment, or `of` which others."""
+    first, second, third = (f"{name} (default)" if name == default else name for name in SCALES)
+    parser.add_argument("--scale", type=scale, default=default, help=f"{of}{first}, {second} or {third}")
+
+
+def add_run(parser: argparse._ActionsContainer) -> None:
+    """Some of an experiment's runs."""
+    text = "only runs whose id begins so (repeatable)"
+    parser.add_argument("--run", action="append", type=run_id, metavar="ID", help=text)
+
+
+def add_seeds(parser: argparse._ActionsContainer, of: str = "", default: str = "default 1") -> None:
+    """How many; seed 0 alone by default."""
+    parser.add_argument("--seeds", type=seeds, default=1, help=f"{of}seeds 0 .. N-1 ({default})")
 
 
 class Parser(argparse.ArgumentParser):

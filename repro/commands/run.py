@@ -2,13 +2,11 @@
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.commands import options
 from repro.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_USER_ERROR
 from repro.evaluation.tasks import SETS, EvalSpec
-from repro.files import place
 from repro.runs.leases import LEASE_S
 from repro.spec.experiment import PlannedRun
 from repro.words import counted
@@ -31,9 +29,9 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 def add_status(parser: argparse.ArgumentParser) -> None:
     """Options of `status`."""
     parser.add_argument("experiment", nargs="?", help="a module of experiments/, or all (default: what is in the root)")
-    parser.add_argument("--scale", type=options.scale, default="mini", help="paper, mini (default) or smoke")
-    parser.add_argument("--seeds", type=options.seeds, default=1, help="seeds 0 .. N-1 (default 1)")
-    parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
+    options.add_scale(parser)
+    options.add_seeds(parser)
+    options.add_root(parser)
     parser.add_argument("--json", action="store_true", help="for scripts")
     parser.add_argument("--watch", action="store_true", help="on the screen, until it is interrupted")
 

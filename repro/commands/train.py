@@ -10,7 +10,6 @@ import json
 import signal
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from experiments.registry import trained
@@ -19,7 +18,6 @@ from repro.cores import cores
 from repro.diloco.jax_settings import start_jax
 from repro.diloco.resource_flags import MESH, add_flags, asked
 from repro.diloco.resources import Resources
-from repro.disk import local
 from repro.errors import EXIT_INTERRUPTED, Interrupted, UserError
 from repro.files import place, read_json
 from repro.machines.hardware import host_memory, require_devices, train_here
@@ -40,8 +38,8 @@ REPORT_SECONDS = 10.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("config", type=place, help="a config.json, as in every run folder; or a run's id, see below")
-    parser.add_argument("--root", type=place, default=Path("runs"), help="where run folders lie (default runs)")
-    parser.add_argument("--cache", type=local, default=Path("cache"), help="tokens and compiled programs")
+    options.add_root(parser)
+    options.add_cache(parser)
     parser.add_argument(
         "--checkpoint-every", type=options.step, help="steps between checkpoints (default: eight a run)"
     )
@@ -49,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--takeover-after", type=options.seconds, default=LEASE_S, metavar="SECONDS", help=text)
     of = parser.add_argument_group("a run by its id, for pods, which have the code but no folder")
     of.add_argument("--experiment", help="of which CONFIG is a run's id")
-    of.add_argument("--scale", type=options.scale, default="mini", help="paper, mini (default) or smoke")
-    of.add_argument("--seeds", type=options.seeds, default=1, help="seeds 0 .. N-1 (default 1)")
+    options.add_scale(of)
+    options.add_seeds(of)
     parser.add_argument("--json", action="store_true", help="progress as JSON lines on standard output, for programs")
     text = "placement over all processes (default: all devices, each replica on as many as it has)"
     add_flags(parser.add_argument_group(text))

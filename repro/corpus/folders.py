@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from repro import disk
-from repro.corpus.shards import as_json, write_atomically
+from repro.corpus.shards import as_json
 from repro.errors import UserError
+from repro.files import write_bytes
 
 
 def point(cache: Path, corpus: str, vocab: int, folder: Path) -> None:
@@ -15,7 +16,7 @@ def point(cache: Path, corpus: str, vocab: int, folder: Path) -> None:
     content = as_json({"folder": folder.name})
     path = _pointer(cache, corpus, vocab)
     if not path.is_file() or path.read_bytes() != content:
-        write_atomically(path, content)
+        write_bytes(path, content)
 
 
 def prepared_folder(cache: Path, corpus: str, vocab: int) -> Path:

@@ -19,6 +19,7 @@ from repro import disk
 from repro.corpus.preparing import Progress
 from repro.corpus.tokens import FORMAT_VERSION, MANIFEST, Shard, Tokenizer
 from repro.errors import UserError
+from repro.files import write_bytes
 
 SPLITS = ("train", "validation")
 Encode = Callable[[list[str]], list[np.ndarray]]
@@ -77,20 +78,10 @@ def write_shards(
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    """Close the folder: after this it is prepared, and the records of its units are gone."""
-    write_atomically(folder / MANIFEST, as_json({"format": FORMAT_VERSION, **manifest}))
-    for record in folder.glob("*.record.json"):
-        record.unlink()
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """The file appears under its name with all its content, on disk, or not at all."""
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        disk.sync(file.fileno())
-    part.replace(path)
+    """Close the folder: after this it is prepared, and the records of its units and what was half written are gone."""
+    write_bytes(folder / MANIFEST, as_json({"format": FORMAT_VERSION, **manifest}))
+    for left in (*folder.glob("*.record.json"), *folder.glob("*.part")):
+        left.unlink()
 
 
 @contextmanager
@@ -130,8 +121,8 @@ def _write_unit(
         )
     shard = Shard(file=f"{name}.bin", sha256=hashlib.sha256(content).hexdigest(), **total(parts))
     record = {"shard": asdict(shard), "parts": parts, "unit": _unit_digest(unit, tokenizer)}
-    write_atomically(folder / shard.file, content)
-    write_atomically(folder / f"{name}.record.json", as_json(record))
+    write_bytes(folder / shard.file, content)
+    write_bytes(folder / f"{name}.record.json", as_json(record))
     return record
 
 

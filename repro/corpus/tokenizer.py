@@ -7,10 +7,9 @@ from pathlib import Path
 
 import sentencepiece
 
-from repro.corpus.shards import write_atomically
 from repro.corpus.tokens import Tokenizer
 from repro.errors import UserError
-from repro.files import read_bytes
+from repro.files import read_bytes, write_bytes
 
 MODEL = "tokenizer.model"
 LONGEST_LINE = 1 << 20  # bytes; SentencePiece leaves out longer ones without a word
@@ -108,4 +107,4 @@ def describe(content: bytes, path: str, eos_piece: str | None) -> Tokenizer:
 
 def store_model(folder: Path, content: bytes) -> None:
     """Put the model where its token folder's readers look for it."""
-    write_atomically(folder / MODEL, content)
+    write_bytes(folder / MODEL, content)

@@ -23,12 +23,11 @@ from repro.errors import Interrupted, UserError
 from repro.evaluation.questions import Questions, make_questions
 from repro.evaluation.scoring import Scorer, ScoringRequest
 from repro.evaluation.tasks import BATCH, BOS_RULE, TASKS, EvalSpec, harness, read_result, result_path, standard_error
-from repro.files import is_bucket, names, read_bytes, read_json, remove_tree, write_bytes, write_json
+from repro.files import is_bucket, names, read_bytes, remove_tree, write_bytes, write_json
 from repro.runs.folder import RunFolder
 from repro.runs.leases import Watch
 from repro.runs.provenance import commit
 from repro.spec.config import RunConfig
-from repro.spec.identity import from_json
 from repro.training.checkpoint import Checkpoints
 from repro.training.state import Layout, evaluated_parameters
 
@@ -36,20 +35,12 @@ SAVE_SECONDS = 5.0
 Report = Callable[[int, int], None]  # requests done, of how many
 
 
-def read_config(folder: RunFolder) -> RunConfig:
-    """The config of a run's folder. UserError when there is none."""
-    stored = read_json(folder.path / "config.json")
-    if stored is None:
-        raise UserError(f"no run in {folder.path}: `python -m repro status` lists the runs.")
-    return from_json(RunConfig, stored)
-
-
 def load_parameters(folder: RunFolder, config: RunConfig, step: int | None, which: str) -> tuple[int, Any]:
     """(step, parameters of one replica) from the checkpoint of `step`, the newest by default.
 
     UserError where there is no such checkpoint, and for a run that is being trained.
     """
-    # The saver of a live run and a reader would clean up after each other.
+    # The saver of a live run would delete what is being read.
     if folder.summary() is None and Watch().settle(folder) is None:
         raise UserError(f"{folder.run_id} is being trained: wait for that to end.")
     return _restore(folder, config, step, which)
@@ -57,13 +48,9 @@ def load_parameters(folder: RunFolder, config: RunConfig, step: int | None, whic
 
 def _restore(folder: RunFolder, config: RunConfig, step: int | None, which: str) -> tuple[int, Any]:
     layout = Layout.of(config, local_resources(config, 1), jax.local_devices()[:1])
-    checkpoints = Checkpoints(folder.checkpoints)
+    step = folder.saved_step(step)
+    checkpoints = Checkpoints(folder.checkpoints, read_only=True)
     try:
-        steps = checkpoints.steps()
-        step = step if step is not None or not steps else steps[-1]
-        if step not in steps:
-            there = ", ".join(map(str, steps)) or "none"
-            raise UserError(f"{folder.run_id} has no checkpoint of step {step}: it has {there}.")
         state = checkpoints.restore(layout, step)
     finally:
         checkpoints.close()
@@ -94,7 +81,7 @@ def evaluate_run(
         if (done := read_result(folder, spec, step)) is not None:
             return done
         started = time.monotonic()
-        config = read_config(folder)
+        config = folder.config()
         tokens = token_folder(config.corpus, cache, vocab=config.model.vocab)
         questions = [make_questions(asked, tokens, cache, source) for asked in spec.asked]
         _, params = load_parameters(folder, config, step, spec.parameters)
@@ -118,6 +105,8 @@ def _held(folder: RunFolder, cache: Path, wait: bool) -> AbstractContextManager[
     A bucket has no locks, so there only the processes of one machine share the work. Two machines at one
     evaluation do it twice: what they write is whole and the same.
     """
+    if not is_bucket(folder.root):
+        folder.config()  # of a run that isn't there nothing is made
     near = cache / "evals" / folder.run_id if is_bucket(folder.root) else folder.path / "evals"
     return disk.locked(near / ".lock", wait=wait)
 

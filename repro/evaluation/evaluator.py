@@ -89,8 +89,9 @@ class _Pool(Pool):
 
     def ended(self, index: int, name: str, message: dict[str, Any]) -> None:
         self.kinds.add(message["ended"])
-        if message["ended"] == "finished" and (result := self._result(self.jobs[name])) is not None:
-            print(f"{line(result)}  {result['seconds']:.0f} s", flush=True)
+        if message["ended"] == "finished":
+            if (result := self._result(self.jobs[name])) is not None:
+                print(f"{line(result)}  {result['seconds']:.0f} s", flush=True)
         elif message["ended"] not in AGAIN and (reason := last_line(message["reason"])) not in self._reasons:
             self._reasons.add(reason)
             _say(reason)

@@ -21,7 +21,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window, setup
 from repro.corpus.prepare import token_folder
 from repro.corpus.tokens import TokenSet, open_tokens
 from repro.errors import UserError
-from repro.evaluation.evaluate import load_parameters, read_config
+from repro.evaluation.evaluate import load_parameters
 from repro.evaluation.lm_eval_tasks import TextLM, write_task_files
 from repro.evaluation.scoring import Scorer, ScoringRequest, score_together
 from repro.evaluation.tasks import BATCH, PARAMETERS, harness
@@ -86,7 +86,7 @@ class RunLM(JaxLM):
         **_: Any,
     ) -> None:
         folder = find_run(place(root), str(run))
-        config = read_config(folder)
+        config = folder.config()
         if parameters not in PARAMETERS:
             raise UserError(f"parameters {parameters!r} are unknown: choose {', '.join(PARAMETERS)}.")
         if batch_size is not None and not str(batch_size).isdecimal():

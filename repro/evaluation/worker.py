@@ -32,8 +32,9 @@ def main() -> int:
     parser.add_argument("--source", required=True)
     args = parser.parse_args()
     parent = Parent(args)
-    stop, progress = Stop(lambda _: None, with_parent=True), Progress()
-    stop.free(_nothing)
+    stop = Stop(lambda sentence: parent.tell(ended="interrupted", reason=sentence), with_parent=True)
+    progress = Progress()
+    stop.free(_saved)
     watch(progress, LOOK_S, lambda: end_now(progress.sentence("a worker of evaluate")))
     start_jax(args.cache)
     for job in parent.jobs(idle=progress.mark):
@@ -47,7 +48,7 @@ def main() -> int:
             if kind == "crashed":
                 print(reason, file=sys.stderr, flush=True)
             outcome = {"ended": kind, "reason": reason}
-        stop.free(_nothing)
+        stop.free(_saved)
         parent.tell(**outcome)
     return 0
 
@@ -64,16 +65,16 @@ def _scored(job: dict[str, Any], args: "argparse.Namespace", stop: Stop, shown: 
         batch=args.batch,
         source=args.source,
         report=shown,
-        unsaved=lambda flag: stop.busy() if flag else stop.free(_nothing),
+        unsaved=lambda flag: stop.busy() if flag else stop.free(_saved),
         stop_asked=stop,
         wait=False,
     )
     return {"ended": "busy" if result is None else "finished"}
 
 
-def _nothing() -> str:
-    """What is to be done before the process ends where nothing is unsaved."""
-    return ""
+def _saved() -> str:
+    """What is told at the end where nothing is unsaved."""
+    return "a worker was asked to stop; what it scored is saved."
 
 
 class _Shown:

@@ -14,6 +14,7 @@ from repro.errors import UnusableFile, UserError, check_known
 from repro.files import read_bytes
 from repro.runs.folder import RunFolder
 from repro.spec.experiment import PlannedRun
+from repro.words import last_line
 
 NAME_LIMIT = 40  # of xpk's names
 
@@ -79,7 +80,7 @@ def create_each(
                 words = "finished"
             elif failure and not retry_failed:
                 left_out = True
-                words = f"failed before: {failure['reason']} (--retry-failed launches it again)"
+                words = f"failed before: {last_line(failure['reason'])} (--retry-failed launches it again)"
             else:
                 job = create(run)
                 words = f"launched ({job})" if job else f"there already, left alone ({job_name(run.run_id)})"

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from repro.errors import UserError
 from repro.evaluation.tasks import METRICS
 from repro.files import names, read_json
 from repro.runs.folder import RunFolder
@@ -51,9 +50,7 @@ class Curves:
 
 def read_curves(folder: RunFolder) -> Curves:
     """Everything a dashboard is told of a run; UserError when it has not reached its first checkpoint."""
-    config = read_json(folder.path / "config.json")
-    if config is None:
-        raise UserError(f"no run in {folder.path}: `python -m repro status` lists the runs.")
+    config = folder.config_as_read()
     attempts = (folder.provenance() or {"attempts": []})["attempts"]
     started = calendar.timegm(time.strptime(attempts[0]["started"], "%Y-%m-%dT%H:%M:%SZ")) if attempts else 0
     summary = folder.summary()

@@ -18,7 +18,7 @@ from repro.corpus.prepare import token_folder
 from repro.corpus.tokens import TokenSet, open_tokens
 from repro.diloco.derivatives import NORM_EPSILON
 from repro.errors import UserError
-from repro.evaluation.evaluate import load_parameters, read_config
+from repro.evaluation.evaluate import load_parameters
 from repro.files import write_bytes, write_json
 from repro.runs.folder import RunFolder
 from repro.spec.config import RunConfig
@@ -34,7 +34,7 @@ def export(folder: RunFolder, cache: Path, out: Path, *, step: int | None = None
     """
     if out.exists() and any(out.iterdir()) and not (out / "model.safetensors").exists():
         raise UserError(f"{out} holds something else: choose an empty folder.")
-    config = read_config(folder)
+    config = folder.config()
     step, params = load_parameters(folder, config, step, which if config.sync else "outer")
     tokens = open_tokens(token_folder(config.corpus, cache, vocab=config.model.vocab), "validation")
     tensors = {f"{group}.{name}": np.asarray(leaf) for group, leaves in params.items() for name, leaf in leaves.items()}

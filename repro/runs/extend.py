@@ -14,7 +14,7 @@ from repro.errors import UserError
 from repro.files import names, read_json, remove_tree, share_tree, write_json
 from repro.runs.folder import RunFolder, find_run, open_folder
 from repro.spec.config import RunConfig
-from repro.spec.identity import from_json, run_id
+from repro.spec.identity import run_id
 
 
 def longer(config: RunConfig, steps: int) -> RunConfig:
@@ -35,7 +35,7 @@ def extend(root: Path, name: str, steps: int, cache: Path) -> RunFolder:
     tokens than there are. Doing it twice is doing it once.
     """
     parent = find_run(root, name)
-    config: RunConfig = from_json(RunConfig, read_json(parent.path / "config.json"))
+    config = parent.config()
     if parent.summary() is None:
         raise UserError(f"{parent.run_id} is not finished: run it to its end, then extend it.")
     last = parent.checkpoints / str(config.steps)

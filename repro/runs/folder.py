@@ -32,9 +32,9 @@ from repro.errors import UnusableFile, UserError
 from repro.files import _encoded, create_bytes, names, read_json, write_json
 from repro.runs import stored
 from repro.runs.stored import checked
-from repro.runs.takeover import attempt_path, drop_others, furthest
+from repro.runs.takeover import attempt_path, drop_others, furthest, saved_steps
 from repro.spec.config import RunConfig
-from repro.spec.identity import config_text, run_id
+from repro.spec.identity import config_text, from_json, run_id
 
 RUNS = Path("runs")  # the usual root
 
@@ -78,6 +78,26 @@ class RunFolder:
         if found is not None and found != json.loads(config_text(config)):
             raise UnusableFile(f"{self.path} holds another config than {self.run_id}: move that folder away.")
         return found is not None
+
+    def config_as_read(self) -> dict[str, Any]:
+        """What the folder says that the run is, for who only shows it; UserError where there is no run."""
+        stored = read_json(self.path / "config.json")
+        if stored is None:
+            raise UserError(f"no run in {self.path}: `python -m repro status` lists the runs.")
+        return stored
+
+    def config(self) -> RunConfig:
+        """What the run is, checked; UserError where there is no run, or none that this code knows."""
+        return from_json(RunConfig, self.config_as_read())
+
+    def saved_step(self, asked: int | None = None) -> int:
+        """The step of a checkpoint, of the newest if none is asked for; UserError where there is no such one."""
+        steps = saved_steps(self.home)
+        step = asked if asked is not None or not steps else steps[-1]
+        if step not in steps:
+            there = ", ".join(map(str, steps)) or "none"
+            raise UserError(f"{self.run_id} has no checkpoint of step {step}: it has {there}.")
+        return step
 
     def summary(self) -> dict[str, Any] | None:
         """The run's result; None while it isn't finished. UnusableFile for what is no result of this run."""

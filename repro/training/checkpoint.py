@@ -45,14 +45,18 @@ class Damaged(Exception):
 class Checkpoints:
     """The newest checkpoints of one run. All processes of the run call each method together."""
 
-    def __init__(self, folder: epath.PathLike, keep: int = KEEP) -> None:
+    def __init__(self, folder: epath.PathLike, keep: int = KEEP, *, read_only: bool = False) -> None:
+        """Of one that is `read_only` only `restore` and `steps` may be called; nothing is made or cleaned up then."""
         _LateAnswers.ignore()
         # Orbax wants it absolute; epath would make a local path of a bucket's.
         self.folder = epath.Path(folder.resolve() if isinstance(folder, Path) else folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        options = ocp.CheckpointManagerOptions(
-            max_to_keep=keep, cleanup_tmp_directories=True, enable_async_checkpointing=True
-        )
+        if read_only:
+            options = ocp.CheckpointManagerOptions(read_only=True)
+        else:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            options = ocp.CheckpointManagerOptions(
+                max_to_keep=keep, cleanup_tmp_directories=True, enable_async_checkpointing=True
+            )
         self._manager = ocp.CheckpointManager(self.folder, options=options)
 
     def steps(self) -> list[int]:

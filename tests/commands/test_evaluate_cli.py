@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
         (["evaluate", "RUN", "--batch", "0"], "--batch: give a whole number"),
         (["evaluate", "RUN", "--workers", "99"], "workers=99"),
         (["evaluate", "UNFINISHED"], "not finished: give one of its checkpoints with --step"),
+        (["evaluate", "RUN", "--step", "10"], "has no checkpoint of step 10: it has none."),
         (["export", "nothing"], "no run 'nothing'"),
         (["lm-eval", "nothing", "--tasks", "piqa"], "no run 'nothing'"),
     ],
@@ -61,3 +62,11 @@ def test_runs_without_an_end_are_left_out_and_counted(tmp_path, capsys):
     assert capsys.readouterr().out == f"{len(others)} runs of table5 not finished: left out.\n"
     assert main(["evaluate", "table5", "--scale", "smoke", "--root", str(tmp_path)]) == 0
     assert "nothing to evaluate" in capsys.readouterr().out
+
+
+def test_a_step_that_no_run_has_is_no_job_and_leaves_nothing(tmp_path, capsys):
+    assert main(["evaluate", "table5", "--step", "10", "--root", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert f"{len(planned())} runs of table5 without a checkpoint of step 10: left out." in out and not err
+    assert "no run with a checkpoint of step 10" in out
+    assert list(tmp_path.iterdir()) == []

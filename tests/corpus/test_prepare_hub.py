@@ -25,6 +25,7 @@ from repro.corpus.prepare import is_prepared, prepare, token_folder
 from repro.corpus.text_bytes import bits_per_byte
 from repro.corpus.tokenizer import train_pieces
 from repro.corpus.tokens import open_tokens
+from repro.corpus.web import workers as web_workers
 from repro.corpus.web.build import TextRequest, describe_folder, prepare_text
 from repro.corpus.web.remote import Backoff
 from repro.corpus.web.sources import promised, spread
@@ -214,6 +215,19 @@ def cut_script(source, model, cache, workers, calls):
     )
 
 
+DYING = """
+import os
+from repro.corpus.web import workers
+workers.tokenize_file = lambda *_: os.kill(os.getpid(), 9)
+workers.main()
+"""
+PRINTING = """
+from repro.corpus.web import workers
+print('{"ended": "failed"}', flush=True)
+workers.main()
+"""
+
+
 def running(pid):
     try:
         return (Path("/proc") / pid / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
@@ -267,6 +281,21 @@ def test_killed_again_and_again_by_any_number_of_workers(tmp_path, model, whole,
     folder = make(source, model, tmp_path, workers[-1], shard_bytes=5_000)
     assert digests(folder) == expected
     assert all((folder / name).stat().st_mtime_ns == when for name, when in kept.items())
+
+
+def test_a_worker_that_is_killed_ends_the_preparation_with_a_sentence(tmp_path, model, whole, monkeypatch):
+    """For want of memory, say: what is finished stays, and no other worker goes on."""
+    monkeypatch.setattr(web_workers, "WORKER", ("-c", DYING))
+    with pytest.raises(UserError, match=r"a worker ended with code -9 at Job\(\d, .*want of memory\)"):
+        make(whole[0], model, tmp_path, 2, shard_bytes=5_000)
+    monkeypatch.undo()
+    assert digests(make(whole[0], model, tmp_path, shard_bytes=5_000)) == whole[1]
+
+
+def test_what_a_worker_prints_is_no_message(tmp_path, model, whole, monkeypatch, capfd):
+    monkeypatch.setattr(web_workers, "WORKER", ("-c", PRINTING))
+    assert digests(make(whole[0], model, tmp_path, 2, shard_bytes=5_000)) == whole[1]
+    assert '{"ended": "failed"}' in capfd.readouterr().err
 
 
 def test_two_at_once_do_not_mix(tmp_path, model, whole):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,24 @@ def test_a_second_process_waits_or_turns_to_other_work(copy: RunFolder, tmp_path
         with held(folder, tmp_path, True) as ours, held(folder, tmp_path, False) as theirs:
             assert ours and not theirs
             assert evaluate_run(folder, SPEC, CONFIG.steps, tmp_path, wait=False) is None
+
+
+def test_reading_parameters_writes_nothing(run: RunFolder, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, run.run_id)
+    shutil.copytree(run.path, folder.path)
+    (folder.checkpoints / "18.orbax-checkpoint-tmp-1").mkdir()  # as a saver leaves it that was killed
+
+    def state() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+
+    before = state()
+    assert load_parameters(folder, CONFIG, None, "outer")[0] == CONFIG.steps
+    assert state() == before
+    shutil.rmtree(folder.checkpoints)
+    before = state()
+    with pytest.raises(UserError, match="has no checkpoint of step 3: it has none"):
+        load_parameters(folder, CONFIG, 3, "outer")
+    assert state() == before
 
 
 def test_parameters_are_those_of_the_last_step(run: RunFolder) -> None:

@@ -247,7 +247,7 @@ def test_what_is_finished_or_failed_is_not_launched(
 ) -> None:
     done, failed, new = [r.run_id for r in unique(expand(load("table5"), "paper"))][:3]
     RunFolder(tmp_path / "runs", done).write_summary({"run_id": done})
-    RunFolder(tmp_path / "runs", failed).write_failure("loss is NaN at step 7", crashed=False)
+    RunFolder(tmp_path / "runs", failed).write_failure("Traceback:\n  a line\nloss is NaN at step 7\n", crashed=True)
     words = [*pods, "--run", done, "--run", failed, "--run", new]
     assert cli.main(words) == 2
     assert list(workloads(tmp_path)) == [f"r-{new}"]

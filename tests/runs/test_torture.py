@@ -1,4 +1,4 @@
-"""The short form of `make torture`: a few runs, a few events, the same claims; with models, and without."""
+"""The short form of `make torture`: a few runs, a few events, the same assertions; with models, and without."""
 
 from pathlib import Path
 

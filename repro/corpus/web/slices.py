@@ -20,11 +20,12 @@ import numpy as np
 
 from repro import disk
 from repro.corpus.recipes import TextRecipe
-from repro.corpus.shards import as_json, is_held_out, text_digest, total, write_atomically
+from repro.corpus.shards import as_json, is_held_out, text_digest, total
 from repro.corpus.tokenizer import MODEL, load_model
 from repro.corpus.tokens import Shard, Tokenizer
 from repro.corpus.web.reading import Broken, DamagedFile, DamagedTransfer, Reader, SourceFile, Text, complaint
 from repro.corpus.web.remote import Backoff, Say, insist
+from repro.files import write_bytes
 from repro.words import counted
 
 BATCH_BYTES, BATCH_DOCUMENTS = 1 << 20, 4096  # of text, encoded at once
@@ -163,7 +164,7 @@ class _Slice:
             "skipped": self._skipped,
             "shards": shards,
         }
-        write_atomically(_record_path(self.job, self.index), as_json(record))
+        write_bytes(_record_path(self.job, self.index), as_json(record))
 
     def _split(self, document: Text) -> str:
         recipe = self.job.recipe
