@@ -18,7 +18,7 @@ import numpy as np
 from repro.diloco import buffers
 from repro.diloco.buffers import Role
 from repro.diloco.inner import on_one_cpu
-from repro.diloco.mesh import per_replica, whole
+from repro.diloco.mesh import per_replica, replicated
 from repro.diloco.optim import learning_rate
 from repro.diloco.program import build_block, build_program
 from repro.diloco.recipe import Recipe
@@ -55,12 +55,12 @@ def _lowered_block(recipe: Recipe) -> Any:
     """`BLOCK` steps without an event or fewer."""
 
     def of_steps(struct: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((BLOCK, *struct.shape), struct.dtype, sharding=whole(recipe.mesh))
+        return jax.ShapeDtypeStruct((BLOCK, *struct.shape), struct.dtype, sharding=replicated(recipe.mesh))
 
     state = buffers.replica_structs(recipe)
     steps = jax.tree.map(of_steps, (buffers.tokens_struct(recipe), buffers.learning_struct(recipe)))
-    count = jax.ShapeDtypeStruct((), jnp.int32, sharding=whole(recipe.mesh))
-    kept = (*buffers.shardings(state), whole(recipe.mesh))
+    count = jax.ShapeDtypeStruct((), jnp.int32, sharding=replicated(recipe.mesh))
+    kept = (*buffers.shardings(state), replicated(recipe.mesh))
     return jax.jit(build_block(recipe), donate_argnums=(0, 1), out_shardings=kept).lower(*state, *steps, count)
 
 
