@@ -178,10 +178,10 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
     _experiment_arguments(parser, "default 1; of claims as many as there are")
     parser.set_defaults(seeds=None)
     options.add_root(parser)
-    _shown_arguments(parser)
+    _page_arguments(parser)
 
 
-def _shown_arguments(parser: argparse.ArgumentParser) -> None:
+def _page_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=disk.local, default=Path("build"), help="where tables and figures go")
     parser.add_argument("--eval", choices=sorted(SETS), help="which evaluation to show (default: the scale's)")
     parser.add_argument("--own", action="store_true", help="only runs under --root, none of data/results")
@@ -191,7 +191,7 @@ def _report_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_scale(parser, "of the trained items: ")
     parser.add_argument("--seeds", type=options.seeds, help="seeds 0 .. N-1 (default: as many as there are)")
     options.add_root(parser)
-    _shown_arguments(parser)
+    _page_arguments(parser)
 
 
 def _diff_arguments(parser: argparse.ArgumentParser) -> None:
@@ -299,9 +299,9 @@ def _collect(args: argparse.Namespace) -> int:
     refused = 0
     for experiment in trained(args.experiment):
         runs = expand(experiment, args.scale, args.seeds)
-        found = save(collect(runs, args.root, args.eval, syncs=experiment.syncs), path)
-        print(f"{path}, {experiment.name}: {found.sentence}")
-        refused += len(found.refused)
+        collected = save(collect(runs, args.root, args.eval, syncs=experiment.syncs), path)
+        print(f"{path}, {experiment.name}: {collected.sentence}")
+        refused += len(collected.refused)
     return EXIT_USER_ERROR if refused else 0
 
 
@@ -309,9 +309,9 @@ def _diff(args: argparse.Namespace) -> int:
     from repro.runs.folder import find_run
     from repro.spec.identity import differences
 
-    found = differences(*(find_run(args.root, name).config() for name in args.run))
-    if not found:
+    differing = differences(*(find_run(args.root, name).config() for name in args.run))
+    if not differing:
         print("the same run")
-    for name, left, right in found:
+    for name, left, right in differing:
         print(f"{name}: {left} -> {right}")
     return 0

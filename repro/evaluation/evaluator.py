@@ -35,8 +35,8 @@ class Job:
 
 def pending(jobs: Iterable[Job], root: Path) -> tuple[Job, ...]:
     """Those without a result, each once."""
-    found = {(job.run_id, job.spec.id(job.step)): job for job in jobs}
-    return tuple(j for j in found.values() if read_result(RunFolder(root, j.run_id), j.spec, j.step) is None)
+    distinct = {(job.run_id, job.spec.id(job.step)): job for job in jobs}
+    return tuple(j for j in distinct.values() if read_result(RunFolder(root, j.run_id), j.spec, j.step) is None)
 
 
 def evaluate_all(
@@ -126,6 +126,6 @@ def line(result: dict[str, Any]) -> str:
         count = f"{score['questions']}" if score["questions"] == score["of"] else f"{score['questions']}/{score['of']}"
         for metric in METRICS:
             error = score[f"{metric}_stderr"]
-            shown = f"{100 * score[metric]:.1f}" + ("" if error is None else f"±{100 * error:.1f}")
-            words.append(f"{score['task']}[{count}] {metric} {shown}" if metric == METRICS[0] else f"{metric} {shown}")
+            share = f"{100 * score[metric]:.1f}" + ("" if error is None else f"±{100 * error:.1f}")
+            words.append(f"{score['task']}[{count}] {metric} {share}" if metric == METRICS[0] else f"{metric} {share}")
     return "  ".join(words)

@@ -39,7 +39,7 @@ def main() -> int:
     start_jax(args.cache)
     for job in parent.jobs(idle=progress.mark):
         try:
-            outcome = _scored(job, args, stop, _Shown(job["run_id"], progress, parent))
+            outcome = _scored(job, args, stop, _Report(job["run_id"], progress, parent))
         except Interrupted as message:
             parent.tell(ended="interrupted", reason=str(message))
             return EXIT_INTERRUPTED
@@ -53,7 +53,7 @@ def main() -> int:
     return 0
 
 
-def _scored(job: dict[str, Any], args: "argparse.Namespace", stop: Stop, shown: "_Shown") -> dict[str, Any]:
+def _scored(job: dict[str, Any], args: "argparse.Namespace", stop: Stop, report: "_Report") -> dict[str, Any]:
     """Do one job; busy when another process is at that run."""
     from repro.evaluation.evaluate import evaluate_run
 
@@ -64,7 +64,7 @@ def _scored(job: dict[str, Any], args: "argparse.Namespace", stop: Stop, shown: 
         args.cache,
         batch=args.batch,
         source=args.source,
-        report=shown,
+        report=report,
         unsaved=lambda flag: stop.busy() if flag else stop.free(_saved),
         stop_asked=stop,
         wait=False,
@@ -77,7 +77,7 @@ def _saved() -> str:
     return "a worker was asked to stop; what it scored is saved."
 
 
-class _Shown:
+class _Report:
     """Says how far an evaluation is, every ten seconds; each batch is a sign of progress."""
 
     def __init__(self, run_id: str, progress: Progress, parent: Parent) -> None:

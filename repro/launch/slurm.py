@@ -89,7 +89,7 @@ class SlurmSettings:
 
     @property
     def devices(self) -> int:
-        """Of all nodes."""
+        """Devices of all nodes."""
         return self.nodes * max(self.gpus_per_node, 1)
 
 

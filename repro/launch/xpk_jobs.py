@@ -72,17 +72,17 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Of the JobSet."""
+        """The JobSet's name."""
         return job_name(self.run.run_id)
 
     @property
     def chips(self) -> int:
-        """Of all slices together."""
+        """Chips of all slices together."""
         return self.placement.resources.devices
 
     @property
     def days(self) -> float:
-        """Of training, by the rule's share of the peak; communication and pre-emption left out."""
+        """Days of training, by the rule's share of the peak; communication and pre-emption left out."""
         return days(self.run.config, self.placement.topology, self.placement.slices)
 
 

@@ -85,5 +85,5 @@ def _call(command: Sequence[str], environment: dict[str, str]) -> subprocess.Com
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
     lines = [line.removeprefix("[XPK] ") for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("XPK failed", "XPK Done", "Exiting XPK"))]
-    return f"exit code {done.returncode}: {told[-1] if told else 'it said nothing'}"
+    said = [line for line in lines if not line.startswith(("XPK failed", "XPK Done", "Exiting XPK"))]
+    return f"exit code {done.returncode}: {said[-1] if said else 'it said nothing'}"

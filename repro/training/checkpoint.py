@@ -46,7 +46,7 @@ class Checkpoints:
     """The newest checkpoints of one run. All processes of the run call each method together."""
 
     def __init__(self, folder: epath.PathLike, keep: int = KEEP, *, read_only: bool = False) -> None:
-        """Of one that is `read_only` only `restore` and `steps` may be called; nothing is made or cleaned up then."""
+        """Where it is `read_only`, only `restore` and `steps` may be called; nothing is made or cleaned up then."""
         _LateAnswers.ignore()
         # Orbax wants it absolute; epath would make a local path of a bucket's.
         self.folder = epath.Path(folder.resolve() if isinstance(folder, Path) else folder)
