@@ -7,7 +7,7 @@ from pathlib import Path
 from analysis import render
 from analysis.claims import accounts, simulated, undecided
 from analysis.claims.evidence import Evidence, gather
-from analysis.claims.judging import DEVIATES, NOT_DECIDABLE, REPRODUCED, VERDICTS, Finding, words
+from analysis.claims.judging import DEVIATES, NOT_DECIDABLE, REPRODUCED, VERDICTS, Finding, verdict_words
 from analysis.claims.trained import finding
 from analysis.paper.statements import Statement, statements
 from analysis.render import Document, Grid, Notes
@@ -71,7 +71,7 @@ def standing(decisions: tuple[Decision, ...]) -> str:
     """How many statements there are and where they stand, in the sentence that README has too."""
     calculated, paper, mini = (counts(decisions, kind) for kind in (CALCULATED, PAPER, MINI))
     deviating = sum(calculated.get(verdict, 0) for verdict in DEVIATES.values())
-    shape = words("mini", "above")
+    shape = verdict_words("mini", "above")
     run = sum(paper.values()) - paper.get(shape["not run"], 0)
     return (
         f"{len(decisions)} statements of the paper's text and captions: {sum(calculated.values())} are calculated "

@@ -22,7 +22,7 @@ DEVIATES: dict[Side, str] = {
 }  # fmt: skip
 
 
-def words(scale: str, off: Side) -> Mapping[Agreement, str]:
+def verdict_words(scale: str, off: Side) -> Mapping[Agreement, str]:
     """The verdict at a scale for what is agreed; `off` is the side that a disagreement at paper scale lies on."""
     if scale == "paper":
         return {"agrees": REPRODUCED, "disagrees": DEVIATES[off], "undecided": UNDECIDED, "not run": NOT_RUN}
@@ -34,7 +34,7 @@ def words(scale: str, off: Side) -> Mapping[Agreement, str]:
     }
 
 
-SHAPES = dict.fromkeys(word for scale in SCALES if scale != "paper" for word in words(scale, "above").values())
+SHAPES = dict.fromkeys(word for scale in SCALES if scale != "paper" for word in verdict_words(scale, "above").values())
 VERDICTS = (REPRODUCED, *DEVIATES.values(), UNDECIDED, *SHAPES, NOT_DECIDABLE)
 
 
@@ -118,7 +118,9 @@ class Judge:
             return Finding(NOT_RUN, sentence=" ".join(filter(None, (_absent(view, experiment, every), note))))
         runs = tuple(dict.fromkeys(r.run.run_id for p in parts for r in p.results if r.summary is not None))
         sentence = " ".join(filter(None, (self.measure, note, *_remarks(view, experiment, parts, agreement))))
-        return Finding(words(view.scale, self.off)[agreement], numbers, self.tolerance, self.origin, runs, sentence)
+        return Finding(
+            verdict_words(view.scale, self.off)[agreement], numbers, self.tolerance, self.origin, runs, sentence
+        )
 
 
 def order_part(

@@ -17,7 +17,7 @@ from experiments.streaming.base import OUTER, SIZES, TOKENS_PER_PARAMETER, model
 from experiments.streaming.table4 import EXPERIMENT as TABLE4
 from repro.network.account import memory, printed_terabytes, rule_bits, steps_of, training_hours, true_terabytes
 from repro.network.methods import BASELINE_BITS, Method, Network
-from repro.network.scenario import PAPER_GRID, grid_reading, paper_cycle, paper_period, printed
+from repro.network.scenario import PAPER_GRID, grid_reading, paper_cycle, paper_period, printed_reading
 from repro.network.simulate import Cycle, Link, Send, Times, utilisation
 from repro.spec.schedule import offsets, sync_steps
 
@@ -194,7 +194,9 @@ def _fragment_period() -> Inconsistency:
             for how in (m for m in TABLE4.methods if m.sends == "fragments"):
                 curve = _curve_with_gap(network, how, shift)
                 row = f"{network.name} | {how.label}"
-                same += sum(printed(grid_reading(curve, t)) == places[row, f"{t:.0%}"].text for t in TABLE4.targets)
+                same += sum(
+                    printed_reading(grid_reading(curve, t)) == places[row, f"{t:.0%}"].text for t in TABLE4.targets
+                )
         counts.append(same)
         gaps.append(", ".join(str(paper_period(-(-n.layers // 3)) + shift) for n in TABLE4.networks))
     said = ", ".join(_said(f"fragment period | {n.name}", "Steps") for n in TABLE4.networks)

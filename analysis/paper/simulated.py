@@ -32,7 +32,7 @@ from repro.network.scenario import (
     least_bandwidth,
     paper_curve,
     paper_cycle,
-    printed,
+    printed_reading,
 )
 from repro.network.simulate import Link, utilisation
 
@@ -86,7 +86,7 @@ def table4_cells(finite: bool = False) -> tuple[Cell, ...]:
             crossings = least_bandwidth(paper_cycle(network, how), (network.step_time_s,), TABLE4.targets)
             for target, crossing in zip(TABLE4.targets, crossings, strict=True):
                 row, column = f"{network.name} | {how.label}", f"{target:.0%}"
-                text = printed(grid_reading(curve, target))
+                text = printed_reading(grid_reading(curve, target))
                 cells.append(Cell(row, column, text, crossing, places[row, column]))
     return tuple(cells)
 

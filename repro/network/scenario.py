@@ -169,7 +169,7 @@ def grid_reading(curve: Times, target: float, grid: Times = PAPER_GRID) -> float
     return float(grid[index]) if 0 <= index < len(grid) - 1 else None
 
 
-def printed(gbit_per_s: float | None) -> str:
+def printed_reading(gbit_per_s: float | None) -> str:
     """How Table 4 prints a reading: two decimals, then one."""
     return "-" if gbit_per_s is None else f"{round(gbit_per_s, 2):.1f}"
 

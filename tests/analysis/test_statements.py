@@ -15,7 +15,7 @@ from claim_worlds import view
 from analysis.claims import ablations, accounts, board, scaling, similarity, simulated, trained, undecided
 from analysis.claims.compared import WAYS, compared
 from analysis.claims.evidence import Evidence, View, gather
-from analysis.claims.judging import VERDICTS, Finding, computed, words
+from analysis.claims.judging import VERDICTS, Finding, computed, verdict_words
 from analysis.pages.report import build
 from analysis.paper import published, statements
 from analysis.tables.tables import table_of
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAPER_TEXT = ROOT.parent / "shared" / "reference" / "paper.txt"
 needs_paper = pytest.mark.skipif(not PAPER_TEXT.exists(), reason="the paper's text is not beside this checkout")
 MODULES = (simulated, accounts, undecided)
-MINI = set(words("mini", "above").values())
+MINI = set(verdict_words("mini", "above").values())
 TRAINED = {s.id: s for s in statements.statements() if s.by == "runs"}
 NUMBER = re.compile(r"-?\d+(?:[.,]\d+)*(?:e\d+)?")
 

@@ -25,7 +25,7 @@ from repro.network.scenario import (
     least_delay,
     paper_curve,
     paper_cycle,
-    printed,
+    printed_reading,
     run_cycle,
     sync_of,
     trainer_cycle,
@@ -55,9 +55,9 @@ def _matches(methods, curve=paper_curve, index=-1):
             for target in TABLE4.targets:
                 text = places[f"{network.name} | {published_as.label}", f"{target:.0%}"].text
                 if index == -1:
-                    same += printed(grid_reading(values, target)) == text
+                    same += printed_reading(grid_reading(values, target)) == text
                 else:
-                    same += printed(float(PAPER_GRID[np.searchsorted(values, target)])) == text
+                    same += printed_reading(float(PAPER_GRID[np.searchsorted(values, target)])) == text
     return same
 
 
@@ -70,11 +70,11 @@ def test_table4_has_73_of_75_cells_and_misses_two_by_one_bin():
             for target in TABLE4.targets:
                 point = grid_reading(curve, target)
                 cell = places[f"{network.name} | {how.label}", f"{target:.0%}"]
-                if printed(point) != cell.text:
+                if printed_reading(point) != cell.text:
                     assert point is not None
                     above = float(PAPER_GRID[np.searchsorted(PAPER_GRID, point) + 1])
                     misses.append((network.name, how.key, target))
-                    assert printed(above) == cell.text
+                    assert printed_reading(above) == cell.text
     assert misses == [("10B", "streaming-overlap", 0.5), ("100B", "streaming-overlap", 0.95)]
 
 
