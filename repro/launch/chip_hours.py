@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from repro.launch.xpk_jobs import Job
+from repro.launch.xpk_jobs import PodJob
 from repro.machines.placement import MODEL_FLOPS_UTILISATION
 from repro.words import aligned
 
 
-def table(jobs: Sequence[Job]) -> str:
+def table(jobs: Sequence[PodJob]) -> str:
     """Aligned lines for a terminal, and the sum."""
     head = ("run", "workload", "slices", "chips", "hours", "chip-hours")
     rows = [
@@ -29,6 +29,6 @@ def table(jobs: Sequence[Job]) -> str:
     return "\n".join([*aligned(head, rows, left=2), "", note])
 
 
-def chip_hours(job: Job) -> float:
+def chip_hours(job: PodJob) -> float:
     """Estimated hours of one chip."""
     return job.chips * job.days * 24

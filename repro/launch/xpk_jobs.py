@@ -64,7 +64,7 @@ class PodSettings:
 
 
 @dataclass(frozen=True)
-class Job:
+class PodJob:
     """A run, and the slices it takes."""
 
     run: PlannedRun
@@ -86,7 +86,7 @@ class Job:
         return days(self.run.config, self.placement.topology, self.placement.slices)
 
 
-def job_for(run: PlannedRun, settings: PodSettings) -> Job:
+def job_for(run: PlannedRun, settings: PodSettings) -> PodJob:
     """The run on the slices that the settings name, else on those of the rule; UserError where it can't be laid out."""
     chosen = place(run.config)
     topology = settings.topology or chosen.topology
@@ -95,16 +95,16 @@ def job_for(run: PlannedRun, settings: PodSettings) -> Job:
         resources = resources_for(run.config, chips_of(topology), slices, topology)
         chosen = Placement(topology, slices, resources)
     chosen.resources.check(run.config)
-    return Job(run, chosen)
+    return PodJob(run, chosen)
 
 
-def train_command(job: Job, request: Request, settings: PodSettings) -> str:
+def train_command(job: PodJob, request: Request, settings: PodSettings) -> str:
     """What bash runs in every pod. `exec`, so that the SIGTERM of a pre-emption reaches Python and not a shell."""
     command = ["python", *trainer(job.run, request, settings), *words(job.placement.resources)]
     return "exec " + shlex.join(command)
 
 
-def xpk_arguments(job: Job, request: Request, settings: PodSettings) -> list[str]:
+def xpk_arguments(job: PodJob, request: Request, settings: PodSettings) -> list[str]:
     """The arguments of `xpk` that make the job's workload.
 
     Never --quiet: it would delete and replace a workload that is there already.

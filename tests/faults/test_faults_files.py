@@ -29,7 +29,7 @@ from repro.corpus.recipes import TextRecipe
 from repro.corpus.tokenizer import train_pieces
 from repro.corpus.web.reading import Reader, SourceFile
 from repro.corpus.web.remote import Backoff
-from repro.corpus.web.slices import Job, records_of, tokenize_file
+from repro.corpus.web.slices import FileJob, records_of, tokenize_file
 from repro.errors import UserError
 from repro.files import create_bytes, place, read_bytes, write_bytes
 from repro.launch.xpk_jobs import EXAMPLE
@@ -355,7 +355,7 @@ def test_a_source_that_changed_between_two_runs_is_read_anew(tmp_path: Path) -> 
     with fake_hub() as hub:
         hub.files["/file.jsonl"] = LINES
         file = SourceFile("train", "file.jsonl", hub.address + "/file.jsonl", "1")
-        job = Job(tmp_path, 0, file, recipe, model, False, QUICK, None)
+        job = FileJob(tmp_path, 0, file, recipe, model, False, QUICK, None)
         with pytest.raises(KeyboardInterrupt):
             tokenize_file(job, stop, lambda _: None)
         changed = LINES.replace(b"line 00", b"part 00")  # of the same length, under another ETag

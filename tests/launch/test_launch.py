@@ -26,7 +26,7 @@ from repro.diloco.resource_flags import HELP, add_flags, asked, words
 from repro.diloco.resources import Resources
 from repro.launch import xpk
 from repro.launch.engine import NAME_LIMIT, read_settings
-from repro.launch.xpk_jobs import EXAMPLE, Job, PodSettings, job_for, train_command, xpk_arguments
+from repro.launch.xpk_jobs import EXAMPLE, PodJob, PodSettings, job_for, train_command, xpk_arguments
 from repro.machines.placement import chips_of, place
 from repro.runs.folder import RunFolder
 from repro.spec.experiment import PlannedRun, expand, unique
@@ -155,7 +155,7 @@ def test_workload_names_are_xpks_and_one_to_one() -> None:
     found: dict[str, str] = {}
     longest = PlannedRun(("x",), "x", every_run()[0].config, "a" * 31 + "-01234567")
     for run in [*every_run(), longest]:
-        name = Job(run, placement).name
+        name = PodJob(run, placement).name
         assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) and len(name) <= NAME_LIMIT
         assert found.setdefault(name, run.run_id) == run.run_id
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from experiments.registry import load
 from repro.launch.engine import Request
-from repro.launch.xpk_jobs import Job, PodSettings, job_for
+from repro.launch.xpk_jobs import PodJob, PodSettings, job_for
 from repro.spec.experiment import expand, unique
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "launch"
@@ -32,7 +32,7 @@ def settings_of(case: str) -> PodSettings:
     return PodSettings(**{**SETTINGS, **CASES[case][1]})
 
 
-def job_of(case: str) -> Job:
+def job_of(case: str) -> PodJob:
     """The job of a golden case."""
     (run,) = (r for r in unique(expand(load("table5"), "paper")) if r.run_id.startswith(CASES[case][0]))
     return job_for(run, settings_of(case))

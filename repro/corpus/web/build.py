@@ -22,7 +22,7 @@ from repro.corpus.tokenizer import MODEL, describe, read_model, store_model, tra
 from repro.corpus.tokens import MANIFEST, Tokenizer
 from repro.corpus.web.reading import Reader, SourceFile, Text
 from repro.corpus.web.remote import Backoff
-from repro.corpus.web.slices import Job, records_of
+from repro.corpus.web.slices import FileJob, records_of
 from repro.corpus.web.sources import (
     content_digest,
     hub_files,
@@ -164,7 +164,7 @@ def _build(
         progress("tokenizer", 1, 1)
     tokenizer = describe((folder / MODEL).read_bytes(), str(folder / MODEL), recipe.eos_piece)
     jobs = [
-        Job(folder, index, file, recipe, tokenizer, request.skip_broken, request.backoff, token)
+        FileJob(folder, index, file, recipe, tokenizer, request.skip_broken, request.backoff, token)
         for index, (file, token) in enumerate(zip(files, tokens, strict=True))
     ]
     tokenize_files(jobs, workers, progress)
@@ -193,7 +193,7 @@ def _held_out(text: str, recipe: TextRecipe) -> bool:
     return is_held_out(text_digest(text, recipe.seed), recipe.validation_per_mille)
 
 
-def _close(request: TextRequest, recipe: TextRecipe, folder: Path, tokenizer: Tokenizer, jobs: list[Job]) -> None:
+def _close(request: TextRequest, recipe: TextRecipe, folder: Path, tokenizer: Tokenizer, jobs: list[FileJob]) -> None:
     known = hub_of(recipe.corpus)
     records = [records_of(job) for job in jobs]
     splits = {
@@ -235,7 +235,7 @@ def _close(request: TextRequest, recipe: TextRecipe, folder: Path, tokenizer: To
     )
 
 
-def _file_entry(job: Job, slices: list[dict[str, Any]]) -> dict[str, Any]:
+def _file_entry(job: FileJob, slices: list[dict[str, Any]]) -> dict[str, Any]:
     shards = [shard["shard"] for record in slices for shard in record["shards"].values()]
     skipped: Counter[str] = sum((Counter(record["skipped"]) for record in slices), Counter())
     return {

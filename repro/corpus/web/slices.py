@@ -35,7 +35,7 @@ Report = Callable[[float], None]
 
 
 @dataclass(frozen=True)
-class Job:
+class FileJob:
     """A source file to tokenize into `folder`; `index` is its place among all files and names its shards."""
 
     folder: Path
@@ -48,7 +48,7 @@ class Job:
     token: str | None
 
     def __repr__(self) -> str:  # the hub token stays out of messages
-        return f"Job({self.index}, {self.file.name})"
+        return f"FileJob({self.index}, {self.file.name})"
 
     @property
     def key(self) -> str:
@@ -57,13 +57,13 @@ class Job:
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def tokenize_file(job: Job, report: Report, say: Say) -> None:
+def tokenize_file(job: FileJob, report: Report, say: Say) -> None:
     """Write every slice that is not there yet; UserError on a broken line or file. Tells `report` the share done."""
     tries = Backoff(job.backoff.first, job.backoff.longest, _DAMAGED_TRIES)
     insist(lambda: _tokenize(job, report, say), job.file.place, tries, say)
 
 
-def records_of(job: Job) -> list[dict[str, Any]]:
+def records_of(job: FileJob) -> list[dict[str, Any]]:
     """The records of the finished slices from the first on, as far as they follow each other."""
     records: list[dict[str, Any]] = []
     while not (records and records[-1]["last"]):
@@ -75,7 +75,7 @@ def records_of(job: Job) -> list[dict[str, Any]]:
     return records
 
 
-def _tokenize(job: Job, report: Report, say: Say) -> None:
+def _tokenize(job: FileJob, report: Report, say: Say) -> None:
     records = records_of(job)
     if records and records[-1]["last"]:
         return
@@ -117,7 +117,7 @@ def _fill(piece: "_Slice", documents: Iterator[Text | Broken], tell: Callable[[]
 class _Slice:
     """A slice while it is written; its shards appear under their names in `finish`, or not at all."""
 
-    def __init__(self, job: Job, index: int, line: int, read: int) -> None:
+    def __init__(self, job: FileJob, index: int, line: int, read: int) -> None:
         self.job, self.index, self.line, self.read = job, index, line, read
         self.text_bytes = 0
         self._batch: list[tuple[str, str, str, int]] = []  # split, part, text, bytes
@@ -241,5 +241,5 @@ def _model(path: Path, sha256: str) -> Any:
     return load_model(content, str(path))
 
 
-def _record_path(job: Job, index: int) -> Path:
+def _record_path(job: FileJob, index: int) -> Path:
     return job.folder / f"{job.index:05d}-{index:04d}.record.json"

@@ -9,7 +9,7 @@ import msgspec
 
 from repro.corpus.preparing import Progress
 from repro.corpus.shards import writing_to
-from repro.corpus.web.slices import Job, tokenize_file
+from repro.corpus.web.slices import FileJob, tokenize_file
 from repro.errors import UserError
 from repro.pool import Parent, Pool, failure, worker_parser
 from repro.stopping import Stop
@@ -18,7 +18,7 @@ PARTS = 1000  # of a job, in which progress is counted
 WORKER = ("-m", "repro.corpus.web.workers")
 
 
-def tokenize_files(jobs: Sequence[Job], workers: int, progress: Progress) -> None:
+def tokenize_files(jobs: Sequence[FileJob], workers: int, progress: Progress) -> None:
     """Every job, in this process for one worker; the first UserError ends them all."""
     board = _Board(len(jobs), progress)
     if workers == 1 or len(jobs) <= 1:
@@ -54,7 +54,7 @@ class _Board:
 class _Pool(Pool):
     """The jobs, named by their places; the end of one without success ends all."""
 
-    def __init__(self, jobs: Sequence[Job], workers: int, board: _Board) -> None:
+    def __init__(self, jobs: Sequence[FileJob], workers: int, board: _Board) -> None:
         super().__init__({str(index): job for index, job in enumerate(jobs)}, WORKER, [os.environ] * workers)
         self._board = board
 
@@ -89,7 +89,7 @@ def main() -> int:
     parent = Parent(worker_parser().parse_args())
     Stop(lambda _: None, with_parent=True).free(lambda: "")  # what is half written is not taken for a file
     for request in parent.jobs():
-        job = msgspec.convert(request, Job, dec_hook=lambda kind, value: kind(value))
+        job = msgspec.convert(request, FileJob, dec_hook=lambda kind, value: kind(value))
         try:
             with writing_to(job.folder):
                 tokenize_file(job, lambda share: parent.tell(at=share), lambda text: parent.tell(say=text))
