@@ -48,7 +48,7 @@ class FileJob:
     token: str | None
 
     def __repr__(self) -> str:  # the hub token stays out of messages
-        return f"FileJob({self.index}, {self.file.name})"
+        return f"Job({self.index}, {self.file.name})"
 
     @property
     def key(self) -> str:
