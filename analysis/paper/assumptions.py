@@ -13,6 +13,7 @@ from repro.spec.config import ModelConfig, RunConfig, SyncConfig
 from repro.spec.experiment import PlannedRun
 from repro.spec.formats import FORMATS
 from repro.spec.optim_state import OUTER
+from repro.spec.validation import declared_windows
 
 PAPER_LONGEST_EVERY = 100  # H of the sparser main runs, for counting rounds
 
@@ -97,7 +98,7 @@ def _data(config: RunConfig) -> Iterator[Assumption]:
     yield from (Assumption(*note) for note in CORPORA[config.corpus].notes)
     yield Assumption(
         "validation set",
-        f"{config.validation.sequences:,} held-out sequences of {config.model.seq_len:,}",
+        f"{declared_windows(config.scale, config.model.seq_len):,} held-out sequences of {config.model.seq_len:,}",
         "the paper says only that the loss is on the validation set",
     )
 

@@ -101,7 +101,7 @@ def _diverged(table: Table) -> Iterator[str]:
 def _sources(table: Table) -> Iterator[str]:
     collected = sum(result.archived for result in table.results)
     if collected < len(table.results):
-        yield "Ours: validation_losses in summary.json of each run's folder, scores in evals/ beside; by the ids below."
+        yield "Ours: validations in summary.json of each run's folder, scores in evals/ beside; by the ids below."
     if collected:
         count = f"{collected} of {len(table.results)}"
         yield f"Ours: {count} results are the collected ones of data/results/{table.scale}.json, by the ids below."

@@ -3,7 +3,6 @@
 Every value that the paper leaves open is set here once and named in `analysis.paper.assumptions`.
 """
 
-import math
 from collections.abc import Iterable
 
 from repro.corpora import CORPORA
@@ -15,9 +14,9 @@ from repro.spec.config import (
     OuterConfig,
     RunConfig,
     SyncConfig,
-    ValidationConfig,
 )
 from repro.spec.experiment import Pair
+from repro.spec.scales import TOKENS_PER_PARAMETER, kaplan_rate
 
 #            layers, hidden dim (F), heads
 LADDER = {
@@ -30,7 +29,6 @@ LADDER = {
     "4B": (36, 12_288, 48),
 }
 SIZES = tuple(LADDER)
-TOKENS_PER_PARAMETER = 20
 C4_BATCH, DOLMA_BATCH = (CORPORA[name].batch_tokens // length for name, length in (("c4", 1_024), ("dolma", 2_048)))
 ABLATED = "500M"  # the size of §3.3
 ABLATED_EVERY = 30  # H of §3.3, which doesn't say: its losses 2.67 are Table 5's for H = 30, not the 2.69 for H = 100
@@ -55,7 +53,7 @@ def model(size: str, seq_len: int = 1_024) -> ModelConfig:
 
 def c4(size: str, sync: SyncConfig | None, replicas: int = 2, batch: int = C4_BATCH) -> RunConfig:
     """A run on C4 with the Chinchilla budget of 20 tokens a parameter."""
-    return _run("c4", model(size), TOKENS_PER_PARAMETER, batch, sync, replicas, validation=2_048)
+    return _run("c4", model(size), TOKENS_PER_PARAMETER, batch, sync, replicas)
 
 
 def data_parallel(size: str) -> RunConfig:
@@ -66,7 +64,7 @@ def data_parallel(size: str) -> RunConfig:
 def dolma(tokens_per_parameter: int, sync: SyncConfig | None, replicas: int = 2) -> RunConfig:
     """Overtraining at 1B (§3.2.2); more than two replicas keep their local batch, so that steps get fewer."""
     batch = DOLMA_BATCH * max(replicas, 2) // 2
-    return _run("dolma", model("1B", seq_len=2_048), tokens_per_parameter, batch, sync, replicas, validation=1_024)
+    return _run("dolma", model("1B", seq_len=2_048), tokens_per_parameter, batch, sync, replicas)
 
 
 def _run(
@@ -76,7 +74,6 @@ def _run(
     batch: int,
     sync: SyncConfig | None,
     replicas: int,
-    validation: int,
 ) -> RunConfig:
     steps = round(tokens_per_parameter * shape.params_by_rule / (batch * shape.seq_len))
     return RunConfig(
@@ -88,15 +85,13 @@ def _run(
         corpus=corpus,
         batch=batch,
         steps=steps,
-        validation=ValidationConfig(every=math.ceil(steps / 20), sequences=validation),
     )
 
 
 def inner(shape: ModelConfig, steps: int) -> InnerConfig:
-    """AdamW; the learning rate by the rule of Kaplan et al. (2020), appendix D.6, rounded to two digits."""
-    rate = 0.003239 - 0.0001395 * math.log(shape.params_by_rule)
+    """AdamW; the learning rate by the rule of Kaplan et al. (2020)."""
     return InnerConfig(
-        learning_rate=float(f"{rate:.1e}"),
+        learning_rate=kaplan_rate(shape),
         warmup_steps=min(1_000, steps // 10),
         final_fraction=0.05,
         beta1=0.9,

@@ -1,7 +1,7 @@
 """The commands `evaluate` and `lm-eval`: arguments in, sentences out.
 
-`evaluate` takes the accelerators that are there, as `run` does; `lm-eval` and `export` compute on the CPU unless
-JAX_PLATFORMS names another platform.
+`evaluate` takes the accelerators that are there, as `run` does; `evaluate --windows`, `lm-eval` and `export` compute on
+the CPU unless JAX_PLATFORMS names another platform.
 """
 
 import argparse
@@ -21,8 +21,11 @@ from repro.runs.folder import RunFolder, find_run, named
 from repro.runs.takeover import saved_steps
 from repro.spec.config import RunConfig
 from repro.spec.experiment import expand
+from repro.spec.validation import validation_id
 from repro.values import brief
 from repro.words import counted
+
+UNREAD = ("eval", "tasks", "limit", "step", "workers", "batch", "source")  # by --windows
 
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +41,8 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
         "--limit", type=options.count, help="the first N questions of each task; never compared with anything"
     )
     parser.add_argument("--step", type=options.step, help="a checkpoint's step (default: the end of the run)")
+    text = "instead of scores: the validation loss of finished runs on the first N held-out windows, into their summary"
+    parser.add_argument("--windows", type=options.count, metavar="N", help=text)
     parser.add_argument("--workers", type=options.count, help="runs side by side (default one a core)")
     parser.add_argument("--batch", type=options.count, default=BATCH, help=f"sequences at a time (default {BATCH})")
     parser.add_argument("--source", choices=("packages", "hub"), default="packages", help="where questions come from")
@@ -80,18 +85,36 @@ def evaluate(args: argparse.Namespace) -> int:
     if args.tasks:
         options.refuse(args, ("eval",), "--tasks stands in place of a set")
     refuse_experiment(args)
+    if args.windows is not None:
+        options.refuse(args, UNREAD, "--windows validates the end of a run, in this process")
     jobs = tuple(dict.fromkeys(_jobs(args)))  # rows may share a run
-    todo = pending(jobs, args.root)
-    code = 0
-    if todo:
-        code = _score(todo, args)
     if not jobs:
         runs = f"of {' '.join(args.what)} at scale {args.scale}"
         which = "finished run" if args.step is None else f"run with a checkpoint of step {args.step}"
         print(f"nothing to evaluate: no {which} {runs} under {args.root}.")
+    if args.windows is not None:
+        return _validate(jobs, args)
+    todo = pending(jobs, args.root)
+    code = 0
+    if todo:
+        code = _score(todo, args)
     for job in jobs if not code and args.what[0] not in (*names(), "all") else ():
         print(result_path(RunFolder(args.root, job.run_id), job.spec.id(job.step)))
     return code
+
+
+def _validate(jobs: tuple[Job, ...], args: argparse.Namespace) -> int:
+    """Print the validation loss of each; nothing heavy is imported where all are there."""
+    for job in jobs:
+        folder, name = RunFolder(args.root, job.run_id), validation_id(job.spec.parameters, args.windows)
+        validation = (folder.result() or {"validations": {}})["validations"].get(name)
+        if validation is None:
+            open_platform()
+            from repro.evaluation.validating import validate_run  # JAX: seconds
+
+            validation = validate_run(folder, job.spec.parameters, args.windows, args.cache)
+        print(f"{job.run_id}  {name}  validation loss {validation['loss']:.4f}", flush=True)
+    return 0
 
 
 def _score(todo: tuple[Job, ...], args: argparse.Namespace) -> int:
@@ -118,7 +141,7 @@ def _jobs(args: argparse.Namespace) -> Iterable[Job]:
     for what in args.what:
         if what == "all":
             for experiment in trained("all"):
-                if experiment.scored:
+                if experiment.scored or args.windows is not None:
                     yield from _experiment_jobs(experiment.name, args)
         elif what in names():
             yield from _experiment_jobs(what, args)
@@ -128,7 +151,8 @@ def _jobs(args: argparse.Namespace) -> Iterable[Job]:
             if job is None:
                 if args.step is not None:
                     folder.saved_step(args.step)  # says which there are
-                raise UserError(f"{folder.run_id} is not finished: give one of its checkpoints with --step.")
+                mend = "give one of its checkpoints with --step" if args.windows is None else "run it to its end"
+                raise UserError(f"{folder.run_id} is not finished: {mend}.")
             yield job
 
 

@@ -29,7 +29,7 @@ from repro.runs.leases import Watch
 from repro.runs.provenance import commit
 from repro.spec.config import RunConfig
 from repro.training.checkpoint import Checkpoints
-from repro.training.state import Layout, evaluated_parameters
+from repro.training.state import Layout, TrainState, evaluated_parameters
 
 SAVE_SECONDS = 5.0
 Report = Callable[[int, int], None]  # requests done, of how many
@@ -43,18 +43,19 @@ def load_parameters(folder: RunFolder, config: RunConfig, step: int | None, whic
     # The saver of a live run would delete what is being read.
     if folder.summary() is None and Watch().settle(folder) is None:
         raise UserError(f"{folder.run_id} is being trained: wait for that to end.")
-    return _restore(folder, config, step, which)
+    layout, state = restored(folder, config, step)
+    return state.step, evaluated_parameters(layout, state, which)
 
 
-def _restore(folder: RunFolder, config: RunConfig, step: int | None, which: str) -> tuple[int, Any]:
+def restored(folder: RunFolder, config: RunConfig, step: int | None) -> tuple[Layout, TrainState]:
+    """The checkpoint of `step`, the newest by default, on one device. UserError where there is none."""
     layout = Layout.of(config, local_resources(config, 1), jax.local_devices()[:1])
     step = folder.saved_step(step)
     checkpoints = Checkpoints(folder.checkpoints, read_only=True)
     try:
-        state = checkpoints.restore(layout, step)
+        return layout, checkpoints.restore(layout, step)
     finally:
         checkpoints.close()
-    return step, evaluated_parameters(layout, state, which)
 
 
 def evaluate_run(
@@ -75,7 +76,7 @@ def evaluate_run(
     May be killed at any moment and called again. `unsaved` is told whether there are scores that are not in a file yet.
     Interrupted when `stop_asked` says so, after a batch, with all scores saved.
     """
-    with _held(folder, cache, wait) as ours:
+    with held(folder, cache, wait) as ours:
         if not ours:
             return None
         if (done := read_result(folder, spec, step)) is not None:
@@ -99,7 +100,7 @@ def evaluate_run(
         return result
 
 
-def _held(folder: RunFolder, cache: Path, wait: bool) -> AbstractContextManager[bool]:
+def held(folder: RunFolder, cache: Path, wait: bool = True) -> AbstractContextManager[bool]:
     """Hold a run's evaluations for this process (`disk.locked`).
 
     A bucket has no locks, so there only the processes of one machine share the work. Two machines at one

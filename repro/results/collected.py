@@ -15,7 +15,7 @@ from repro import disk
 from repro.errors import UserError
 from repro.evaluation.tasks import choose
 from repro.files import read_json, write_bytes
-from repro.results.read import Result
+from repro.results.read import Result, shown_validation
 from repro.runs.status import folders
 from repro.spec.config import RunConfig
 from repro.spec.experiment import PlannedRun
@@ -89,13 +89,12 @@ def _merge(stored: dict[str, Record], result: Result, outcome: Collected) -> Non
         if before["made"]["dirty"] is False and (why := _unclean(record["made"])):
             outcome.refused[name] = f"made from {why}, and a clean result stands there"
             return
-        versions = [metric_version(made["summary"]) for made in (record, before)]
-        if versions[0] < versions[1]:
-            told = "its bits a byte are of version {}, those of the result that stands there of version {}"
-            outcome.refused[name] = told.format(*versions)
+        if (why := _older(record, before)) is not None:
+            outcome.refused[name] = why
             return
-        same = record["summary"]["validation_losses"] == before["summary"]["validation_losses"]
-        if same:
+        new, old = (each["summary"]["validations"] for each in (record, before))
+        if all(new[i]["loss"] == old[i]["loss"] for i in new.keys() & old.keys()):
+            record["summary"] = record["summary"] | {"validations": old | new}
             record["evaluations"] = _evaluations(name, before.get("evaluations", {}), record["evaluations"], outcome)
             record["syncs"] = record["syncs"] or before.get("syncs", {})
         else:
@@ -105,6 +104,20 @@ def _merge(stored: dict[str, Record], result: Result, outcome: Collected) -> Non
     else:
         stored[name] = record
         outcome.taken.add(name)
+
+
+def _older(record: Record, before: Record) -> str | None:
+    """Why a record may not take the other's place: of a validation that both have, its numbers are of an older version.
+
+    Losses are the same in all versions, and what only one of them has is kept.
+    """
+    new, old = (each["summary"]["validations"] for each in (record, before))
+    for i in sorted(new.keys() & old.keys()):
+        versions = metric_version(new[i]), metric_version(old[i])
+        if versions[0] < versions[1]:
+            told = "its bits a byte are of version {}, those of the result that stands there of version {}"
+            return told.format(*versions)
+    return None
 
 
 def _evaluations(name: str, before: Record, new: Record, outcome: Collected) -> Record:
@@ -188,10 +201,15 @@ def filled(results: Iterable[Result], path: Path, eval_set: str | None = None) -
     stored = load(path)
     return tuple(
         _stored(result.run, stored[result.run.run_id], eval_set)
-        if result.summary is None and result.run.run_id in stored
+        if result.summary is None and _shows(stored.get(result.run.run_id), result.run)
         else result
         for result in results
     )
+
+
+def _shows(record: Record | None, run: PlannedRun) -> bool:
+    """Whether a run is collected with the validation that its row shows."""
+    return record is not None and shown_validation(run, record["summary"]) is not None
 
 
 def seeds_there(scale: str, root: Path, own: bool = False) -> int:

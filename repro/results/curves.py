@@ -15,6 +15,7 @@ from repro.evaluation.tasks import METRICS
 from repro.files import names, read_json
 from repro.runs.folder import RunFolder
 from repro.spec.metric import METRIC_VERSION, metric_version
+from repro.spec.validation import declared
 from repro.training.metrics import read_metrics
 
 SPEED_STEPS = 10  # over which the speed is taken: the host learns of single steps late
@@ -60,7 +61,7 @@ def read_curves(folder: RunFolder) -> Curves:
         attempts[-1] if attempts else {},
         started,
         tuple(_points(folder, config)),
-        {} if summary is None else {**_losses(summary), **_scores(folder, int(summary["steps"]))},
+        {} if summary is None else {**_losses(summary, config), **_scores(folder, int(summary["steps"]))},
         failed=summary is None and folder.failure() is not None,
     )
 
@@ -118,12 +119,15 @@ def _of_replicas(row: dict[str, Any], name: str) -> list[float]:
     return found
 
 
-def _losses(summary: dict[str, Any]) -> Scalars:
-    found = {f"final/validation_loss_{which}": loss for which, loss in summary["validation_losses"].items()}
-    version = metric_version(summary)
-    bits = "final/bits_per_byte" if version == METRIC_VERSION else f"final/bits_per_byte_of_version_{version}"
-    found |= {"final/validation_loss": summary["validation_loss"], bits: summary["bits_per_byte"]}
-    return {tag: value for tag, value in found.items() if value is not None}
+def _losses(summary: dict[str, Any], config: dict[str, Any]) -> Scalars:
+    """Losses by the ids of the validations, and of the declared one also the bits a byte."""
+    found = {f"final/validation_loss_{name}": made["loss"] for name, made in summary["validations"].items()}
+    validation = declared(summary, config["scale"], config["model"]["seq_len"])
+    if validation is not None:
+        version = metric_version(validation)
+        bits = "final/bits_per_byte" if version == METRIC_VERSION else f"final/bits_per_byte_of_version_{version}"
+        found |= {"final/validation_loss": validation["loss"], bits: validation["bits_per_byte"]}
+    return found
 
 
 def _scores(folder: RunFolder, step: int) -> Scalars:

@@ -12,6 +12,7 @@ from repro.runs.folder import RunFolder
 from repro.runs.provenance import dirty
 from repro.spec.experiment import PlannedRun
 from repro.spec.metric import metric_version
+from repro.spec.validation import declared, declared_windows, validation_id
 
 State = Literal["done", "failed", "unfinished", "not run"]
 
@@ -40,16 +41,18 @@ class Result:
     @property
     def loss(self) -> float | None:
         """Validation loss in nats a token, of the parameters that the row reads; None unless the run is done."""
-        if self.summary is None:
-            return None
-        if self.run.parameters == "outer":
-            return float(self.summary["validation_loss"])
-        return float(self.summary["validation_losses"][self.run.parameters])
+        validation = self.validation
+        return None if validation is None else float(validation["loss"])
+
+    @property
+    def validation(self) -> Mapping[str, Any] | None:
+        """The validation that the scale declares, of the parameters that the row reads; None unless the run is done."""
+        return None if self.summary is None else shown_validation(self.run, self.summary)
 
     @property
     def metric_version(self) -> int | None:
         """By which version its numbers were counted; None unless the run is done."""
-        return None if self.summary is None else metric_version(self.summary)
+        return None if self.validation is None else metric_version(self.validation)
 
     @property
     def guessing(self) -> float:
@@ -90,14 +93,23 @@ def _found(run: PlannedRun, folder: RunFolder, eval_set: str | None, syncs: bool
     if not folder.check(run.config):
         return Result(run)
     summary = folder.result()
-    if summary is not None and run.parameters not in summary["validation_losses"]:
-        raise UnusableFile(f"{folder.path}/summary.json has no loss of the {run.parameters} parameters: move it away.")
+    if summary is not None and shown_validation(run, summary) is None:
+        windows = declared_windows(run.config.scale, run.config.model.seq_len)
+        raise UnusableFile(
+            f"{folder.path}/summary.json has no validation {validation_id(run.parameters, windows)}: make it with "
+            f"`python -m repro evaluate {run.run_id} --windows {windows} --parameters {run.parameters}`."
+        )
     evaluation = None
     if summary is not None:
         spec = choose(run.config, eval_set, parameters=run.parameters)
         evaluation = read_result(folder, spec, int(summary["steps"]))
     logged = _syncs(folder) if syncs and summary is not None and run.config.sync else ()
     return Result(run, summary, folder.provenance(), folder.failure(), evaluation, logged)
+
+
+def shown_validation(run: PlannedRun, summary: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Of a run's summary, the validation that its row shows; None where it wasn't made."""
+    return declared(summary, run.config.scale, run.config.model.seq_len, run.parameters)
 
 
 def _syncs(folder: RunFolder) -> tuple[Mapping[str, Any], ...]:

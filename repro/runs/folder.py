@@ -9,7 +9,8 @@
                   metrics/*.parquet   immutable parts, one a checkpoint interval: a row a step
                   syncs/*.parquet     the same for outer gradients: cosine similarities and norms
               failure.json            why the run failed; it is tried again on request only
-              summary.json            written last, atomically, once: its presence means finished
+              summary.json            written last, atomically, once: its presence means finished; only validations
+                                      that are asked for later are added to it (`repro.evaluation.validating`)
 
 Lease numbers only grow. The holder of n first takes over what the furthest attempt reached (hard links, in a bucket
 copies), so its folder is whole, and bits go on as if nothing had happened; the worker that it took the run from can
@@ -135,6 +136,14 @@ class RunFolder:
         if self.attempt is not None:
             drop_others(self.path, self.attempt)
         return True
+
+    def add_validation(self, name: str, validation: dict[str, Any]) -> dict[str, Any]:
+        """The result of a finished run with one more validation, by its id, written."""
+        summary = self.result()
+        assert summary is not None
+        summary = summary | {"validations": summary["validations"] | {name: validation}}
+        write_json(self.path / "summary.json", summary)
+        return summary
 
     def write_failure(self, reason: str, *, crashed: bool) -> None:
         """Keep why the run failed: by what it was given (`UserError`), or, `crashed`, by an error of the program."""

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from repro.spec.config import RunConfig
 from repro.spec.experiment import PlannedRun
+from repro.spec.validation import declared
 from repro.words import counted, print_line
 
 LINE_SECONDS = 15.0  # between two lines of one worker, without a terminal
@@ -86,8 +87,8 @@ class Board:
         """A run ended well."""
         self._count += 1
         self._done[run.run_id] = work(run.config)
-        loss = summary.get("validation_loss")
-        shown = f"validation loss {loss:.4f}" if loss is not None else "finished"
+        validation = declared(summary, run.config.scale, run.config.model.seq_len)
+        shown = f"validation loss {validation['loss']:.4f}" if validation else "finished"
         self.say(f"{run.run_id}  {shown}  ({self._count}/{self._runs}, {self._summary()})")
 
     def failed(self, worker: int, run: PlannedRun, reason: str) -> None:

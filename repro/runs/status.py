@@ -25,6 +25,7 @@ from repro.runs.takeover import completed, saved_steps
 from repro.spec.config import RunConfig
 from repro.spec.experiment import PlannedRun, unique
 from repro.spec.identity import canonical
+from repro.spec.validation import declared
 from repro.words import last_line
 
 STATES = ("finished", "running", "stalled", "unclear", "stopped", "failed", "missing")
@@ -93,8 +94,9 @@ def _found(folder: RunFolder, config: dict[str, Any], at: float | None) -> Recor
     record: Record = {"run": folder.run_id, "steps": config["steps"], "state": "missing", "step": 0}
     found = set(names(folder.path))
     if "summary.json" in found and (summary := folder.result()) is not None:
-        told = {"step": summary["steps"], "loss": summary["validation_loss"], "tokens_per_s": summary["tokens_per_s"]}
-        return record | {"state": "finished"} | told
+        record |= {"state": "finished", "step": summary["steps"], "tokens_per_s": summary["tokens_per_s"]}
+        validation = declared(summary, config["scale"], config["model"]["seq_len"])
+        return record | ({} if validation is None else {"loss": validation["loss"]})
     if not found:
         return record
     record |= {"state": "stopped"} | _saved(folder, at)

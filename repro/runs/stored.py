@@ -9,22 +9,29 @@ from typing import Annotated, Any
 import msgspec
 
 from repro.errors import UnusableFile
+from repro.spec.config import SCALES
 
 
 class Model(msgspec.Struct):
     """Of a config's model."""
 
-    seq_len: int
+    seq_len: Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Config(msgspec.Struct):
     """config.json, as far as a list of runs needs it."""
 
-    scale: str
+    scale: Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(SCALES)})$")]
     steps: int
     batch: int
     seed: int
     model: Model
+
+
+class Validation(msgspec.Struct):
+    """Of a summary's validations: a loss in nats a token."""
+
+    loss: float
 
 
 class Summary(msgspec.Struct):
@@ -32,8 +39,7 @@ class Summary(msgspec.Struct):
 
     run_id: str
     steps: int
-    validation_loss: float
-    validation_losses: dict[str, float]
+    validations: dict[str, Validation]
     tokens_per_s: float
 
 

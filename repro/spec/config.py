@@ -1,6 +1,7 @@
 """What a run is: frozen, fully resolved configs that alone make a run's id.
 
-Nothing here says where a run happens (that is `repro.diloco.resources`), and nothing is resolved later: no -1
+Nothing here says where a run happens (that is `repro.diloco.resources`) or on what it is validated
+(`repro.spec.validation`), and nothing is resolved later: no -1
 for "auto", no value that depends on the machine. Every config is checked when it is built: each field by its
 annotation, which says what it may hold (`repro.values`), and here what concerns several. The bounds are far from
 anything that is trained: what lies above is a slip of the hand. The symbols in the comments are the paper's
@@ -181,19 +182,6 @@ class SyncConfig:
 
 
 @dataclass(frozen=True)
-class ValidationConfig:
-    """Validation loss: at the end always, and every `every` steps; on the first `sequences` held-out windows."""
-
-    every: Steps
-    sequences: Large
-    # no knob: a row says which it reads of a run (Table 3); here since ids hold it
-    parameters: Annotated[str, text("outer", "'outer', and let a Row say which it reads")] = "outer"
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-@dataclass(frozen=True)
 class RunConfig:
     """One training run. Data-parallel is `replicas=1, sync=None`; every other method differs in `sync` only."""
 
@@ -205,7 +193,6 @@ class RunConfig:
     corpus: Annotated[str, one_of(*CORPORA)]
     batch: Large  # B, sequences a step over all replicas
     steps: Steps  # T
-    validation: ValidationConfig
     seed: Seed = 0
     repeat_data: bool = False  # more than one epoch is an error unless this says so
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from repro.errors import UserError, check_known
+from repro.spec.canonical import canonical_config
 from repro.spec.config import RunConfig, SyncConfig
 from repro.spec.identity import run_id
 from repro.spec.scales import at_scale, relabelled
@@ -122,7 +123,7 @@ class PlannedRun:
 
     labels: tuple[str, ...]  # as shown at this scale
     paper_row: str  # the row's key in data/papers/2501.18512
-    config: RunConfig
+    config: RunConfig  # the canonical one
     run_id: str
     x: float | None = None
     ours: bool = False
@@ -189,7 +190,8 @@ def rounds(config: RunConfig) -> int:
 def _planned(experiment: Experiment, row: Row, config: RunConfig) -> PlannedRun:
     labels = tuple(relabelled(label, row.config, config) for label in row.labels)
     x = KNOBS[experiment.knob](config) if experiment.knob else row.x
-    return PlannedRun(labels, " | ".join(row.labels), config, run_id(config), x, row.ours, row.parameters)
+    run = canonical_config(config)
+    return PlannedRun(labels, " | ".join(row.labels), run, run_id(run), x, row.ours, row.parameters)
 
 
 def _sync(config: RunConfig) -> SyncConfig:

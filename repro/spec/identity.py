@@ -1,6 +1,7 @@
-"""From a config to its id: a readable slug and eight hex digits of a hash of everything in the config.
+"""From a config to its id: a readable slug and eight hex digits of a hash of everything in the canonical config.
 
-The canonical form is JSON with sorted keys. It raises on any type it doesn't know, since a silent
+Configs that compute the same have one canonical config (`repro.spec.canonical`). It is written as JSON with sorted
+keys, which raises on any type it doesn't know, since a silent
 `repr` would give one config two ids on two machines. Fields made by `config.later` are left out while
 they hold their neutral value, so that a new knob doesn't rename every earlier run.
 """
@@ -13,7 +14,9 @@ import math
 from typing import Any, get_type_hints
 
 from repro.errors import UserError
+from repro.spec.canonical import canonical_config
 from repro.spec.config import RunConfig
+from repro.spec.slug import slug
 from repro.values import Rule, brief, rules_of
 
 MAX_ID = 40
@@ -22,12 +25,12 @@ MAX_ID = 40
 def canonical(value: Any) -> Any:
     """`value` as plain JSON types; TypeError on anything but configs, tuples, str, int, bool, None, finite float.
 
-    An int in a field of floats becomes a float: 1 and 1.0 are one run.
+    An int in a field of floats becomes a float, and -0.0 becomes 0.0: 1 and 1.0 are one run.
     """
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float) and math.isfinite(value):
-        return value
+        return value + 0.0
     if isinstance(value, tuple):
         return [canonical(item) for item in value]
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
@@ -52,33 +55,14 @@ def _fields(kind: type) -> tuple[tuple[str, bool, tuple[Any, ...]], ...]:
 
 
 def config_text(config: RunConfig) -> str:
-    """The canonical JSON of a config, one line; the id is a hash of exactly these bytes."""
-    return json.dumps(canonical(config), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    """The JSON of the canonical config, one line; the id is a hash of exactly these bytes."""
+    return json.dumps(canonical(canonical_config(config)), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def run_id(config: RunConfig) -> str:
-    """`<slug>-<8 hex>`, at most 40 characters of [a-z0-9-]."""
+def run_id(config: RunConfig, limit: int = MAX_ID) -> str:
+    """`<slug>-<8 hex>`, at most `limit` characters of [a-z0-9-]."""
     digest = hashlib.sha256(config_text(config).encode()).hexdigest()[:8]
-    return f"{slug(config)[: MAX_ID - 9].rstrip('-')}-{digest}"
-
-
-def slug(config: RunConfig) -> str:
-    """What a person wants to see first: scale, size, method, H, M where unusual, seed."""
-    parts = [] if config.scale == "paper" else [config.scale]
-    parts += [config.model.size.lower().replace(".", ""), method_slug(config)]
-    if config.sync is not None and config.replicas != 2:
-        parts.append(f"m{config.replicas}")
-    return "-".join([*parts, f"s{config.seed}"])
-
-
-def method_slug(config: RunConfig) -> str:
-    """`dp`, `diloco-h30`, `stream-h100-e3m0`, ..."""
-    if config.sync is None:
-        return "dp"
-    if config.sync.fragments.pattern == "whole":
-        return f"diloco-h{config.sync.every}"
-    name = "fedpart" if config.sync.frozen else "stream"
-    return f"{name}-h{config.sync.every}-{config.sync.codec.format.replace('_', '')}"
+    return f"{slug(canonical_config(config), limit - 9)}-{digest}"
 
 
 def from_json(kind: type, data: Any, where: str = "config") -> Any:
@@ -110,8 +94,8 @@ def _value(rule: Rule, item: Any, where: str) -> Any:
 
 
 def differences(one: RunConfig, two: RunConfig) -> list[tuple[str, Any, Any]]:
-    """The dotted fields in which two configs differ, with both values: why their ids differ."""
-    left, right = _flat(canonical(one)), _flat(canonical(two))
+    """The dotted fields in which two canonical configs differ, with both values: why their ids differ."""
+    left, right = (_flat(canonical(canonical_config(config))) for config in (one, two))
     names = sorted(set(left) | set(right))
     absent = "(absent)"
     return [

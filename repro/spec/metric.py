@@ -1,4 +1,4 @@
-"""What the numbers of a run's summary are, by version: what was counted in two ways is never compared.
+"""What the numbers of a validation are, by version: what was counted in two ways is never compared.
 
 Losses in nats a token and downstream scores are the same in all versions; bits a byte are
 
@@ -6,7 +6,7 @@ Losses in nats a token and downstream scores are the same in all versions; bits 
                 those of the windows: 0.8 % too low at 512 windows in miniature, 1.5 % at 64
     version 2   the nats of the scored windows by the bytes of their own text (`repro.corpus.text_bytes`)
 
-A summary of before says no version: it is of the first.
+A validation of before says no version: it is of the first.
 """
 
 from collections.abc import Mapping
@@ -15,6 +15,6 @@ from typing import Any
 METRIC_VERSION = 2
 
 
-def metric_version(summary: Mapping[str, Any]) -> int:
-    """By which version a summary's numbers were counted."""
-    return int(summary.get("metric_version", 1))
+def metric_version(validation: Mapping[str, Any]) -> int:
+    """By which version a validation's numbers were counted."""
+    return int(validation.get("metric_version", 1))

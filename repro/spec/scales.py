@@ -13,7 +13,7 @@ import re
 
 from repro.corpora import CORPORA
 from repro.errors import UserError
-from repro.spec.config import SCALES, InnerConfig, ModelConfig, RunConfig, SyncConfig, ValidationConfig
+from repro.spec.config import SCALES, InnerConfig, ModelConfig, RunConfig, SyncConfig
 from repro.words import counted
 
 TOKENS_PER_PARAMETER = 20
@@ -82,11 +82,10 @@ def _mini(config: RunConfig, size: str) -> RunConfig:
         scale="mini",
         model=model,
         inner=_mini_inner(config, steps),
-        sync=_mini_sync(config.sync, layers),
+        sync=_mini_sync(config.sync),
         corpus="mini",
         batch=batch,
         steps=steps,
-        validation=ValidationConfig(math.ceil(steps / 5), 512),
     )
 
 
@@ -95,6 +94,21 @@ def method_family(config: RunConfig) -> str:
     if config.sync is None:
         return "data-parallel"
     return "diloco" if config.sync.fragments.pattern == "whole" else "streaming"
+
+
+def usual_rate(config: RunConfig) -> float:
+    """The peak inner learning rate of the main runs of a size and scale.
+
+    At paper scale by the rule of Kaplan et al. (2020), appendix D.6, rounded to two digits; else as tuned in miniature.
+    """
+    if config.scale != "paper":
+        return MINI_LEARNING_RATE[method_family(config)]
+    return kaplan_rate(config.model)
+
+
+def kaplan_rate(model: ModelConfig) -> float:
+    """That rule."""
+    return float(f"{0.003239 - 0.0001395 * math.log(model.params_by_rule):.1e}")
 
 
 def _mini_inner(config: RunConfig, steps: int) -> InnerConfig:
@@ -110,17 +124,16 @@ def _has_mini_fragments(sync: SyncConfig) -> bool:
     return sync.fragments.pattern == "whole" or sync.fragments.layers % PAPER_FRAGMENT == 0
 
 
-def _mini_sync(sync: SyncConfig | None, layers: int) -> SyncConfig | None:
+def _mini_sync(sync: SyncConfig | None) -> SyncConfig | None:
     """A third of the paper's layers a fragment: its default of 3 becomes 1."""
     if sync is None or sync.fragments.pattern == "whole":
         return sync
-    return _cut(sync, sync.fragments.layers // PAPER_FRAGMENT, layers)
+    return _cut(sync, sync.fragments.layers // PAPER_FRAGMENT)
 
 
-def _cut(sync: SyncConfig, size: int, layers: int) -> SyncConfig:
-    """With fragments of `size` layers: of one, or of all, both patterns cut the same, so that they are one run."""
-    pattern = "strided" if size == 1 or size >= layers else sync.fragments.pattern
-    return dataclasses.replace(sync, fragments=dataclasses.replace(sync.fragments, pattern=pattern, layers=size))
+def _cut(sync: SyncConfig, size: int) -> SyncConfig:
+    """With fragments of `size` layers."""
+    return dataclasses.replace(sync, fragments=dataclasses.replace(sync.fragments, layers=size))
 
 
 def _smoke(mini: RunConfig) -> RunConfig:
@@ -136,7 +149,6 @@ def _smoke(mini: RunConfig) -> RunConfig:
         sync=_smoke_sync(mini.sync, layers),
         corpus="smoke",
         steps=steps,
-        validation=ValidationConfig(12, 32),
     )
 
 
@@ -149,4 +161,4 @@ def _smoke_sync(sync: SyncConfig | None, layers: int) -> SyncConfig | None:
     shrunk = dataclasses.replace(sync, every=every, delays=delays)
     if sync.fragments.pattern == "whole":
         return shrunk
-    return _cut(shrunk, min(sync.fragments.layers, layers), layers)
+    return _cut(shrunk, min(sync.fragments.layers, layers))

@@ -22,8 +22,8 @@ from repro.diloco.optim import learning_rate
 from repro.diloco.resources import Resources
 from repro.errors import Interrupted, UserError
 from repro.spec.config import RunConfig
-from repro.spec.metric import METRIC_VERSION
 from repro.spec.shapes import parameter_count
+from repro.spec.validation import declared_windows, interval, validation_id
 from repro.training import processes, similarity
 from repro.training.checkpoint import Checkpoints
 from repro.training.metrics import MetricsLog
@@ -38,16 +38,17 @@ Note = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Pace:
-    """How often the loop saves and reports: it changes no number."""
+    """How often the loop saves, validates and reports: it changes no number."""
 
     checkpoint_every: int  # steps
+    validate_every: int  # steps; after the last step too
     report_seconds: float = 0.5
     log_every: int = 20  # steps between two moments at which several processes tell each other losses and stop signs
 
     @classmethod
     def of(cls, config: RunConfig) -> "Pace":
-        """Eight checkpoints a run, six steps apart at least."""
-        return cls(checkpoint_every=max(6, config.steps // 8))
+        """Eight checkpoints a run, six steps apart at least, and the validations of its scale."""
+        return cls(max(6, config.steps // 8), interval(config))
 
 
 class Written(Protocol):
@@ -165,7 +166,8 @@ class _Loop:
         self.layout, self.paths, self.batches, self.checkpoints = layout, paths, batches, checkpoints
         self.fell_back = fell_back
         self.pace, self.report, self.timing, self.note = pace, report, timing or Timing(), note
-        self.stepper, self.validator = Stepper(layout), Validator(layout, held_out)
+        self.windows = declared_windows(layout.config.scale, layout.config.model.seq_len)
+        self.stepper, self.validator = Stepper(layout), Validator(layout, held_out, self.windows)
 
     def run(self, begun: Callable[[], None], stop_asked: Callable[[], bool]) -> dict[str, Any]:
         config, self.stop_asked, self.looks = self.layout.config, stop_asked, 0
@@ -210,7 +212,7 @@ class _Loop:
     def _advance(self, state: TrainState) -> _Fetched:
         """Hand the next step to the device, or several up to where something is due on the host."""
         step, every = state.step, self.pace.checkpoint_every
-        due = min(step - step % each + each for each in (every, self.layout.config.validation.every))
+        due = min(step - step % each + each for each in (every, self.pace.validate_every))
         count = self.stepper.free(step, min(due, self.layout.config.steps))
         if not count:
             loss, applied = self.stepper(state, self._tokens(step + 1))
@@ -340,7 +342,7 @@ class _Loop:
             self.log.close_part(state.step)
 
     def _is_validated(self, step: int) -> bool:
-        return step > 0 and (step % self.layout.config.validation.every == 0 or step == self.layout.config.steps)
+        return step > 0 and (step % self.pace.validate_every == 0 or step == self.layout.config.steps)
 
     def _validated(self, state: TrainState, row: dict[str, Any]) -> bool:
         """Whether the validation loss is in the row; False when the run was asked to stop meanwhile."""
@@ -373,11 +375,7 @@ class _Loop:
             "flops": config.flops,
             "params_by_rule": config.model.params_by_rule,
             "params": parameter_count(config.model),
-            "validation_loss": loss,
-            "validation_losses": losses,
-            "validation_tokens": config.validation.sequences * config.model.seq_len,
-            "metric_version": METRIC_VERSION,
-            "bits_per_byte": self.validator.bits_per_byte(loss),
+            "validations": {validation_id(w, self.windows): self.validator.record(x) for w, x in losses.items()},
             "in_domain": list(self.batches.tokens.in_domain),
             "seconds": seconds,
             "processor_seconds": time.process_time() - self.processor_started if self.first_step == 0 else None,

@@ -14,6 +14,7 @@ from repro.corpus.tokens import TokenSet
 from repro.diloco import model as lm
 from repro.diloco.mesh import DATA, FSDP, REPLICA
 from repro.spec.config import ModelConfig
+from repro.spec.metric import METRIC_VERSION
 from repro.training.processes import on_host, placed
 from repro.training.state import Layout, TrainState, evaluated_parameters
 
@@ -24,10 +25,9 @@ PROGRAMS_KEPT = 16  # of one process
 class Validator:
     """The compiled loss of one layout on a fixed set of windows."""
 
-    def __init__(self, layout: Layout, tokens: TokenSet) -> None:
-        config = layout.config
+    def __init__(self, layout: Layout, tokens: TokenSet, windows: int) -> None:
         self._layout = layout
-        self._windows = tokens.windows(config.model.seq_len, 0, config.validation.sequences)
+        self._windows = tokens.windows(layout.config.model.seq_len, 0, windows)
         self._text = tokens
 
     def losses(self, state: TrainState, which: str = "outer", look: Callable[[], None] = lambda: None) -> float:
@@ -50,9 +50,14 @@ class Validator:
             total += float(sums[: len(rows)].sum())
         return -total / (len(self._windows) * self._layout.config.model.seq_len)
 
-    def bits_per_byte(self, loss: float) -> float:
-        """A loss in nats per token of the windows, in bits per byte of their text."""
-        return bits_per_byte(loss, self._windows, self._text)
+    def record(self, loss: float) -> dict[str, Any]:
+        """A validation as it is kept: a loss in nats per token, of how many, and in bits per byte of their text."""
+        return {
+            "loss": loss,
+            "tokens": len(self._windows) * self._layout.config.model.seq_len,
+            "bits_per_byte": bits_per_byte(loss, self._windows, self._text),
+            "metric_version": METRIC_VERSION,
+        }
 
 
 def _rows(mesh: Mesh) -> NamedSharding:

@@ -49,7 +49,7 @@ def test_the_batch_of_c4():
         ({"sync__first_sync": "due"}, "first sync"),
         ({"sync__fragments__embedding": "merged"}, "embedding"),
         ({"sync__fragments__layers": 2}, "fragment size"),
-        ({"validation__sequences": 64}, "validation set"),
+        ({"model__seq_len": 512}, "validation set"),
         ({"inner__warmup_steps": 10, "steps": 100, "inner__weight_decay": 0.01}, "token budget"),
     ],
 )

@@ -40,7 +40,9 @@ def table(name: str, scale: str = "mini", seeds: int = 2, done: bool = True) -> 
     runs = expand(experiment, scale, seeds)
     order = list(dict.fromkeys(run.paper_row for run in runs))
     results = [
-        Result(run, summary(3 + 0.01 * order.index(run.paper_row) + 0.001 * run.config.seed), syncs=syncs(run))
+        Result(
+            run, summary(run.config, 3 + 0.01 * order.index(run.paper_row) + 0.001 * run.config.seed), syncs=syncs(run)
+        )
         if done
         else Result(run)
         for run in runs
@@ -223,7 +225,10 @@ def test_table7_goes_by_method_and_budget():
 
 def test_a_diverged_run_is_told_at_the_edge_and_presses_nothing_flat():
     found = table("figure11", seeds=1)
-    results = [Result(r.run, summary(1280.4)) if r.run.labels == ("DARE", "10% kept") else r for r in found.results]
+    results = [
+        Result(r.run, summary(r.run.config, 1280.4)) if r.run.labels == ("DARE", "10% kept") else r
+        for r in found.results
+    ]
     panel = ablations.figure11(table_of(load("figure11"), results)).axes[0]
     assert [text.get_text() for text in panel.texts] == ["1,280 ↑"]
     assert panel.get_ylim()[1] < 4

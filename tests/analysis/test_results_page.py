@@ -40,7 +40,7 @@ def test_every_collected_run_stands_in_the_page():
         r for r in stored if r["config"]["replicas"] == 8 and r["config"]["sync"]["fragments"]["pattern"] == "whole"
     ]
     for batch in {r["config"]["batch"] for r in runs}:  # Figure 12: the global batch constant, or the local one
-        losses = [r["summary"]["validation_loss"] for r in runs if r["config"]["batch"] == batch]
+        losses = [r["summary"]["validations"]["outer-512"]["loss"] for r in runs if r["config"]["batch"] == batch]
         assert f"| {np.mean(losses):.3f} ± {np.std(losses, ddof=1):.3f} ({len(losses)}) |\n" in page
 
 

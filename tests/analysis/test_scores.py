@@ -116,7 +116,7 @@ def test_whole_sets_at_paper_scale_are_judged_both_ways(tmp_path: Path):
 
 def test_what_is_partly_asked_gets_no_verdict_at_paper_scale():
     run = planned("paper")[0]
-    result = Result(run, summary(3.5), evaluation=evaluation(run.run_id, answers(1, 0), of=9))
+    result = Result(run, summary(run.config, 3.5), evaluation=evaluation(run.run_id, answers(1, 0), of=9))
     printed = {c.column: c for c in published.load("table5") if c.row == run.paper_row}
     row = TableRow(run.labels, run.paper_row, (result,), printed)
     assert score_verdict(row, "HellaSwag") == "partial: no verdict" and score_verdict(row, "Piqa") == "not evaluated"

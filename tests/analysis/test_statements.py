@@ -11,6 +11,7 @@ from typing import get_args
 import claim_worlds
 import pytest
 from claim_worlds import view
+from fabricated import validations
 
 from analysis.claims import ablations, accounts, board, scaling, similarity, simulated, trained, undecided
 from analysis.claims.compared import WAYS, compared
@@ -162,7 +163,7 @@ def test_the_spread_of_another_experiment_serves_a_single_seed(worlds: dict):
 def _table5_of(by_row: dict[str, list[float]]) -> tuple[View, list[PlannedRun]]:
     """Two seeds of the rows with these losses, and the first run of each row."""
     results = [
-        Result(r.run, {"validation_loss": by_row[r.run.paper_row][r.run.config.seed]})
+        Result(r.run, validations(r.run.config, outer=by_row[r.run.paper_row][r.run.config.seed]))
         for r in _cache("mini", 2).results["table5"]
         if r.run.paper_row in by_row
     ]
@@ -194,7 +195,8 @@ def pair(losses: tuple[list[float], list[float]], scale: str = "mini") -> View:
     for result in runs:
         values = rows.get(result.run.paper_row, [])
         done = result.run.config.seed < len(values)
-        results.append(Result(result.run, {"validation_loss": values[result.run.config.seed]} if done else None))
+        config = result.run.config
+        results.append(Result(result.run, validations(config, outer=values[config.seed]) if done else None))
     return View(scale, {"table5": tuple(results)})
 
 

@@ -26,7 +26,7 @@ def invented(scale: str, losses: Mapping[str, list[float]]) -> Table:
     for run in planned(scale, seeds):
         values = losses.get(run.paper_row, [])
         done = run.config.seed < len(values)
-        results.append(Result(run, summary(values[run.config.seed]) if done else None))
+        results.append(Result(run, summary(run.config, values[run.config.seed]) if done else None))
     return tabled(tuple(results))
 
 

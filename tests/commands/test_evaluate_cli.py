@@ -22,6 +22,12 @@ ROOT = Path(__file__).parents[2]
         (["evaluate", "RUN", "--limit", "0"], "--limit: give a whole number"),
         (["evaluate", "RUN", "--batch", "0"], "--batch: give a whole number"),
         (["evaluate", "RUN", "--workers", "99"], "workers=99"),
+        (["evaluate", "RUN", "--windows", "0"], "--windows: give a whole number"),
+        (
+            ["evaluate", "RUN", "--windows", "9", "--step", "3", "--eval", "few"],
+            "--eval, --step without effect: --windows",
+        ),
+        (["evaluate", "UNFINISHED", "--windows", "9"], "not finished: run it to its end"),
         (["evaluate", "UNFINISHED"], "not finished: give one of its checkpoints with --step"),
         (["evaluate", "RUN", "--step", "10"], "has no checkpoint of step 10: it has none."),
         (["export", "nothing"], "no run 'nothing'"),
@@ -52,6 +58,13 @@ def test_where_all_is_done_nothing_heavy_is_imported(tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, encoding="utf-8"
     )
     assert json.loads(done.stdout) == [0, []], done.stderr
+
+
+def test_a_validation_that_is_there_is_shown_and_nothing_is_computed(tmp_path, capsys):
+    run = planned()[0]
+    finish(run, tmp_path, loss=3.25)
+    assert main(["evaluate", run.run_id, "--windows", "512", "--root", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{run.run_id}  outer-512  validation loss 3.2500\n"
 
 
 def test_runs_without_an_end_are_left_out_and_counted(tmp_path, capsys):

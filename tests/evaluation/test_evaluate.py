@@ -16,17 +16,19 @@ from etils import epath
 from held_runs import holding
 
 import repro.evaluation.evaluate
+from repro.commands.cli import main
 from repro.corpus.tokens import open_tokens
 from repro.diloco.model import token_log_likelihoods
 from repro.errors import Interrupted, UserError
-from repro.evaluation.evaluate import _held as held
-from repro.evaluation.evaluate import evaluate_run, load_parameters
+from repro.evaluation.evaluate import evaluate_run, held, load_parameters
 from repro.evaluation.evaluator import Job, line, pending
 from repro.evaluation.scoring import Scorer, ScoringRequest
 from repro.evaluation.tasks import TASKS, Asked, EvalSpec, read_result, result_path
+from repro.evaluation.validating import validate_run
 from repro.runs.folder import RunFolder
 
 CONFIG = tiny.corpus_config(tiny.synced(every=3, delays=(1,)))
+WINDOWS = 64  # of 8 tokens, which scale smoke declares
 pytestmark = pytest.mark.compiles
 
 
@@ -60,11 +62,36 @@ def evaluate(folder: RunFolder, spec: EvalSpec = SPEC, step: int = CONFIG.steps)
 def test_likelihoods_add_up_to_the_validation_loss(run: RunFolder, smoke_tokens: Path) -> None:
     summary = run.summary()
     assert summary is not None
-    windows = open_tokens(smoke_tokens, "validation").windows(CONFIG.model.seq_len, 0, CONFIG.validation.sequences)
-    for which, expected in summary["validation_losses"].items():
-        _, params = load_parameters(run, CONFIG, None, which)
+    windows = open_tokens(smoke_tokens, "validation").windows(CONFIG.model.seq_len, 0, WINDOWS)
+    assert set(summary["validations"]) == {f"{which}-{WINDOWS}" for which in ("outer", "first", "average")}
+    for name, validation in summary["validations"].items():
+        _, params = load_parameters(run, CONFIG, None, name.partition("-")[0])
         values, _ = Scorer(CONFIG.model, params).score([ScoringRequest(row, CONFIG.model.seq_len) for row in windows])
-        assert -values.mean() / CONFIG.model.seq_len == pytest.approx(expected, rel=1e-6)
+        assert -values.mean() / CONFIG.model.seq_len == pytest.approx(validation["loss"], rel=1e-6)
+
+
+def test_a_run_is_validated_again_on_more_windows(
+    copy: RunFolder, smoke_tokens: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same windows give the loss of training; more of them are added to the summary, once."""
+    cache = smoke_tokens.parents[1]
+    before = copy.result()
+    assert before is not None
+    summary = before | {"validations": {"outer-64": before["validations"]["outer-64"]}}
+    (copy.path / "summary.json").unlink()
+    copy.write_summary(summary)
+    again = validate_run(copy, "average", WINDOWS, cache)
+    assert again["loss"] == pytest.approx(before["validations"][f"average-{WINDOWS}"]["loss"], rel=1e-6)
+    assert again["tokens"] == WINDOWS * CONFIG.model.seq_len and "commit" in again
+    words = ["evaluate", copy.run_id, "--windows", "70", "--root", str(copy.root), "--cache", str(cache)]
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    after = copy.result()
+    assert after is not None
+    assert set(after["validations"]) == {"outer-64", "average-64", "outer-70"}
+    assert after | {"validations": {}} == before | {"validations": {}}
+    assert told == f"{copy.run_id}  outer-70  validation loss {after['validations']['outer-70']['loss']:.4f}\n"
+    assert main(words) == 0 and capsys.readouterr().out == told and copy.result() == after
 
 
 def test_a_result_says_what_was_asked_and_how(copy: RunFolder) -> None:

@@ -39,7 +39,7 @@ from repro.runs.takeover import begin
 from repro.spec.experiment import expand
 
 ROOT = Path(__file__).parents[2]
-SUMMARY = {"steps": 12, "tokens": 96, "validation_loss": 3.5, "validation_losses": {"outer": 3.5}, "tokens_per_s": 9.0}
+SUMMARY = {"steps": 12, "tokens": 96, "validations": {"outer-64": {"loss": 3.5}}, "tokens_per_s": 9.0}
 
 
 @pytest.mark.parametrize("name", ["my runs", "it's", "a;b", ""], ids=["space", "quote", "semicolon", "empty"])
@@ -368,18 +368,27 @@ def test_a_source_that_changed_between_two_runs_is_read_anew(tmp_path: Path) -> 
     assert sum(shard["documents"] for shard in shards) == 4000
 
 
+CONFIG_OF_A_SCALE = b'{"scale": "huge", "steps": 1, "batch": 1, "seed": 0, "model": {"seq_len": 8}}'
 CONFIG_OF_ANOTHER = b'{"model_type": "llama", "hidden_size": 64}'
-FULL_SUMMARY = {"steps": 24, "validation_loss": 3.5, "validation_losses": {"outer": 3.5}, "tokens_per_s": 9.0}
+FULL_SUMMARY = {"run_id": "RUN", "steps": 24, "tokens_per_s": 9.0}
+
+
+def _loss(text: str, name: str = "outer-32") -> bytes:
+    return json.dumps(FULL_SUMMARY | {"validations": {name: {"loss": "X"}}}).replace('"X"', text).encode()
+
+
 FOREIGN = {
     "another tool's config": ("tool/config.json", CONFIG_OF_ANOTHER),
+    "a config of another scale": ("tool/config.json", CONFIG_OF_A_SCALE),
     "a config that is a list": ("tool/config.json", b"[]"),
     "half a config": ("tool/config.json", b'{"steps": '),
     "another config": ("RUN/config.json", CONFIG_OF_ANOTHER),
     "a summary with its id only": ("RUN/summary.json", b'{"run_id": "RUN"}'),
     "a summary that is a list": ("RUN/summary.json", b"[]"),
     "an empty summary": ("RUN/summary.json", b""),
-    "a loss that is no number": ("RUN/summary.json", b'{"run_id": "RUN", "steps": 24, "validation_loss": NaN}'),
-    "a loss that is a text": ("RUN/summary.json", json.dumps(FULL_SUMMARY | {"validation_loss": "3"}).encode()),
+    "a loss that is no number": ("RUN/summary.json", _loss("NaN")),
+    "a loss that is a text": ("RUN/summary.json", _loss('"3"')),
+    "a summary without the loss that is shown": ("RUN/summary.json", _loss("3", "outer-7")),
     "a provenance that is a list": ("RUN/provenance.json", b"[]"),
     "an attempt that is a list": ("RUN/provenance/000001.json", b"[]"),
     "a failure without a reason": ("RUN/failure.json", b"{}"),

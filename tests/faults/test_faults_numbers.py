@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -226,8 +227,8 @@ def test_a_run_is_clean_when_every_attempt_at_it_was(states: tuple[bool | None, 
 
 def _finished(dirty: bool | None, loss: float = 3.0, evaluation: dict[str, object] | None = None) -> Result:
     run = expand(load("table5"), "smoke")[0]
-    config, losses = run.config, {"validation_loss": loss, "validation_losses": {"outer": loss}}
-    summary = {"run_id": run.run_id, "steps": config.steps, "tokens": config.tokens, **losses}
+    config, losses = run.config, {"outer-32": {"loss": loss, "tokens": 512}}
+    summary = {"run_id": run.run_id, "steps": config.steps, "tokens": config.tokens, "validations": losses}
     return Result(run, summary, {"attempts": [{"commit": "c", "dirty": dirty}]}, evaluation=evaluation)
 
 
@@ -238,7 +239,7 @@ def test_collect_lets_nothing_unclean_replace_what_is_clean(state: bool | None, 
     assert why in save([_finished(state, 2.0)], path).sentence
     assert "few" in save([_finished(False, evaluation=score | {"value": 2, "dirty": state})], path).sentence
     (record,) = load_records(path).values()
-    assert record["summary"]["validation_loss"] == 3.0 and record["evaluations"]["few"]["value"] == 1
+    assert record["summary"]["validations"]["outer-32"]["loss"] == 3.0 and record["evaluations"]["few"]["value"] == 1
     assert not save([_finished(state, 2.0)], tmp_path / "new.json").refused  # it stands where nothing stood
     assert save([_finished(False)], tmp_path / "new.json").replaced
 
@@ -323,14 +324,19 @@ def test_a_run_divides_by_the_bytes_of_its_own_windows(tmp_path: Path):
     tokens = _tokens(tmp_path / "t", 256, (*"abcdefgh", "a longer text " * 40))
     validator = object.__new__(Validator)
     validator._text, validator._windows = tokens, tokens.windows(4, 0, 3)  # a letter, its end, a letter, its end …
-    assert validator.bits_per_byte(math.log(2)) == 2.0
+    validator._layout = SimpleNamespace(config=SimpleNamespace(model=SimpleNamespace(seq_len=4)))
+    made = validator.record(math.log(2))
+    assert made == {"loss": math.log(2), "tokens": 12, "bits_per_byte": 2.0, "metric_version": 2}
     assert len(tokens) / tokens.text_bytes < 1.1  # by which it was multiplied
 
 
 def _of_version(folder: Path, version: int) -> None:
-    """What a summary of that version looks like: the first said none."""
+    """What a summary of that version looks like: the first says none."""
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    summary |= {"bits_per_byte": 2.5, **({"metric_version": version} if version > 1 else {})}
+    for validation in summary["validations"].values():
+        validation["metric_version"] = version
+        if version == 1:
+            del validation["metric_version"]
     (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
 
 
@@ -348,22 +354,27 @@ def test_tables_tell_by_which_version_their_numbers_were_counted(tmp_path: Path)
 
 
 def test_dashboards_show_bits_a_byte_of_another_version_under_another_name():
-    summary = {"validation_loss": 3.0, "validation_losses": {"outer": 3.0}, "bits_per_byte": 2.5}
-    assert curves._losses(summary)["final/bits_per_byte_of_version_1"] == 2.5
-    newer = curves._losses(summary | {"metric_version": 2})
+    config = json.loads(config_text(planned()[0].config))
+    validation = {"loss": 3.0, "bits_per_byte": 2.5}
+    older = curves._losses({"validations": {"outer-512": validation}}, config)
+    assert older["final/bits_per_byte_of_version_1"] == 2.5
+    newer = curves._losses({"validations": {"outer-512": validation | {"metric_version": 2}}}, config)
     assert newer["final/bits_per_byte"] == 2.5 and len(newer) == 3
 
 
 def test_collect_keeps_a_result_of_a_newer_version(tmp_path: Path):
     path, older = tmp_path / "r.json", _finished(False)
-    newer = replace(older, summary=(older.summary or {}) | {"metric_version": 2})
+    assert older.summary is not None
+    validation = older.summary["validations"]["outer-32"] | {"metric_version": 2}
+    newer = replace(older, summary=older.summary | {"validations": {"outer-32": validation}})
     save([older], path)
     assert save([newer], path).taken
     assert "of version 1, those of the result that stands there of version 2" in save([older], path).sentence
 
 
 def test_every_collected_record_says_its_version():
-    assert {record["summary"]["metric_version"] for record in records("mini")} == {1}
+    made = [validation for record in records("mini") for validation in record["summary"]["validations"].values()]
+    assert {validation["metric_version"] for validation in made} == {1}
 
 
 SPECS = {experiment.name: experiment for experiment in trained("all")}
@@ -419,7 +430,7 @@ def test_rows_that_become_one_run_say_so_in_plan_and_table(tmp_path: Path):
     planned_text = plan_text(SPECS["figure13"], "smoke")
     table_text = " ".join(shown(document(table_of(SPECS["figure13"], collect(runs, tmp_path)))).split())
     for every in (50, 100, 200, 500):
-        assert re.search(rf"(h12-e3m0-\S+|the same run) +Streaming DiLoCo \| H = 12 \(for H = {every}\)", planned_text)
+        assert re.search(rf"(h12-s\S+|the same run) +Streaming DiLoCo \| H = 12 \(for H = {every}\)", planned_text)
         assert f"Streaming DiLoCo | H = 12 (for H = {every})" in table_text
     assert "Rows that are one run" in table_text
     for experiment in SPECS.values():

@@ -81,10 +81,6 @@ WRONG: dict[str, list[Any]] = {
     "corpus": ["", "wiki", "c4\n", "../c4", 3, None, ["c4"]],
     "batch": [*NOT_COUNTED, 0, 5],
     "steps": [*NOT_COUNTED, 0],
-    "validation": [3, None, []],
-    "validation.every": [*NOT_COUNTED, 0],
-    "validation.sequences": [*NOT_COUNTED, 0],
-    "validation.parameters": [*NOT_A_WORD, "last"],
     "seed": NOT_COUNTED,
     "repeat_data": ["no", 0, None],
 }

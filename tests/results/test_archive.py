@@ -1,18 +1,21 @@
 """Collected results: traceable, refused when they don't match, and what the mini scale's rates rest on."""
 
 import json
+import re
 import threading
 import time
 from collections import defaultdict
 from dataclasses import replace
 
 import pytest
+from fabricated import finish, validations
 
 from experiments.registry import load as load_experiment
 from repro.errors import UserError
+from repro.files import write_json
 from repro.results import collected
 from repro.results.collected import archive_path, filled, load, save
-from repro.results.read import Result
+from repro.results.read import Result, collect
 from repro.spec.config import RunConfig
 from repro.spec.experiment import PlannedRun, expand, unique
 from repro.spec.identity import from_json
@@ -22,8 +25,8 @@ from repro.spec.scales import MINI_LEARNING_RATE, method_family
 def finished(index: int = 0, dirty: bool = False, **changes) -> Result:
     run = expand(load_experiment("table5"), "smoke")[index]
     config = run.config
-    summary = {"run_id": run.run_id, "steps": config.steps, "tokens": config.tokens, "validation_loss": 3.0}
-    summary |= {"validation_losses": {"outer": 3.0, "first": 3.1, "average": 3.05}} | changes
+    summary = {"run_id": run.run_id, "steps": config.steps, "tokens": config.tokens}
+    summary |= validations(config, outer=3.0, first=3.1, average=3.05) | changes
     rows = ({"step": 6, "part": "layer 0", "cosine": 0.123456, "norm_0": 1.0},)
     return Result(run, summary, {"attempts": [{"commit": "c", "dirty": dirty}]}, syncs=rows)
 
@@ -78,9 +81,9 @@ def test_a_summary_of_another_run_is_refused(tmp_path, changes):
 def test_a_dirty_result_never_replaces_a_clean_one(tmp_path):
     path = tmp_path / "r.json"
     save([finished()], path)
-    outcome = save([finished(dirty=True, validation_loss=2.0)], path)
+    outcome = save([finished(dirty=True, **validations(finished().run.config, outer=2.0))], path)
     assert list(outcome.refused) == [finished().run.run_id]
-    assert load(path)[finished().run.run_id]["summary"]["validation_loss"] == 3.0
+    assert load(path)[finished().run.run_id]["summary"]["validations"]["outer-32"]["loss"] == 3.0
     assert save([finished(dirty=True)], tmp_path / "new.json").taken
     assert save([finished()], tmp_path / "new.json").taken  # and a clean one replaces a dirty one
 
@@ -88,14 +91,44 @@ def test_a_dirty_result_never_replaces_a_clean_one(tmp_path):
 def test_other_losses_of_the_same_run_take_its_place_and_are_counted(tmp_path):
     path = tmp_path / "r.json"
     assert save([finished()], path).sentence == "1 taken, 0 as they were, 0 not finished"
-    other = replace(finished(), summary=finished().summary | {"validation_losses": {"outer": 2.9}})
+    other = finished(**validations(finished().run.config, outer=2.9))
     assert save([other], path).sentence == "1 taken (1 in place of other losses), 0 as they were, 0 not finished"
+
+
+def test_validations_that_are_collected_stay_and_others_come_to_them(tmp_path):
+    path, run = tmp_path / "r.json", finished().run
+    declared = finished().summary["validations"]
+    more = {name: {"loss": 2.75, "tokens": 1024, "metric_version": 2} for name in ("outer-64", "outer-128")}
+    save([finished(validations=declared | {"outer-64": more["outer-64"]})], path)
+    outcome = save([finished(validations=declared | {"outer-128": more["outer-128"]})], path)
+    assert outcome.taken == {run.run_id} and not outcome.replaced
+    assert load(path)[run.run_id]["summary"]["validations"] == declared | more
+
+
+def test_a_run_without_the_validation_that_is_declared_is_not_shown(tmp_path, capsys):
+    path, run = tmp_path / "r.json", finished().run
+    other = finished(validations={"outer-8": {"loss": 2.75, "tokens": 128, "metric_version": 2}})
+    assert other.state == "done" and other.loss is None
+    save([other], path)
+    assert filled([Result(run)], path) == (Result(run),)
+    finish(run, tmp_path / "runs")
+    write_json(tmp_path / "runs" / run.run_id / "summary.json", other.summary | {"tokens_per_s": 1.0})
+    (result,) = collect([run], tmp_path / "runs")
+    assert result == Result(run)
+    assert f"evaluate {run.run_id} --windows 32 --parameters outer" in capsys.readouterr().err
+
+
+def test_every_collected_result_says_its_earlier_id():
+    for name in ("mini", "compiled"):
+        runs = json.loads(archive_path(name).read_text(encoding="utf-8"))["runs"]
+        before = [run["id_before"] for run in runs]
+        assert len(set(before)) == len(before) and all(re.fullmatch(r"[a-z0-9-]+-[0-9a-f]{8}", name) for name in before)
 
 
 def test_what_is_not_run_is_filled_from_the_collected(tmp_path):
     path = tmp_path / "r.json"
     save([finished()], path)
-    own, other = replace(finished(), summary=finished().summary | {"validation_loss": 9.0}), Result(finished(1).run)
+    own, other = finished(**validations(finished().run.config, outer=9.0)), Result(finished(1).run)
     assert filled([own, other], path) == (own, other)  # a run of one's own goes first
     (found,) = filled([Result(finished().run)], path)
     assert found.archived and found.loss == 3.0 and found.syncs[0]["part"] == "layer 0" and not found.dirty
@@ -120,13 +153,13 @@ def test_500_results_are_read_in_time(tmp_path):
 
 def _summary(run: PlannedRun) -> dict:
     config = run.config
-    base = {"run_id": run.run_id, "steps": config.steps, "tokens": config.tokens, "validation_loss": 3.0}
-    return base | {"validation_losses": {"outer": 3.0}}
+    return {"run_id": run.run_id, "steps": config.steps, "tokens": config.tokens, **validations(config, outer=3.0)}
 
 
 def test_the_mini_rates_are_the_best_of_the_committed_grid():
     """Per family, the mean over its methods of the loss at the paper's outer settings is least at the chosen rate."""
-    losses = {r["run_id"]: r["summary"]["validation_loss"] for r in load(archive_path("mini")).values()}
+    stored = load(archive_path("mini"))
+    losses = {name: record["summary"]["validations"]["outer-512"]["loss"] for name, record in stored.items()}
     found: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in unique(expand(load_experiment("tuning"), "mini")):
         outer = run.config.sync.outer if run.config.sync else None

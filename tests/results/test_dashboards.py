@@ -61,9 +61,11 @@ def end(folder: RunFolder) -> None:
         {
             "run_id": folder.run_id,
             "steps": 6,
-            "validation_loss": 5.25,
-            "validation_losses": {"outer": 5.25, "first": 5.5},
-            "bits_per_byte": None,
+            "validations": {
+                "outer-64": {"loss": 5.25, "bits_per_byte": 1.5, "metric_version": 2},
+                "first-64": {"loss": 5.5, "bits_per_byte": 1.75, "metric_version": 2},
+                "outer-128": {"loss": 5.125, "bits_per_byte": 1.25, "metric_version": 2},
+            },
         }
     )
     score = {"task": "piqa", "questions": 1838, "of": 1838, "limit": None, "acc": 0.5, "acc_norm": 0.75}
@@ -76,8 +78,10 @@ def end(folder: RunFolder) -> None:
 
 RESULTS = {
     "final/validation_loss": 5.25,
-    "final/validation_loss_outer": 5.25,
-    "final/validation_loss_first": 5.5,
+    "final/bits_per_byte": 1.5,
+    "final/validation_loss_outer-64": 5.25,
+    "final/validation_loss_first-64": 5.5,
+    "final/validation_loss_outer-128": 5.125,
     "scores_outer/piqa_acc": 0.5,
     "scores_outer/piqa_acc_norm": 0.75,
     "scores_outer/hellaswag_1000_acc": 0.25,

@@ -165,4 +165,6 @@ def collected_and_built(folder: RunFolder, out: Path) -> None:
     assert main(["build", *places, "--own", "--out", str(out)]) == 0
     with (out / "table5.csv").open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["runs"] == RUN.run_id and row["column"] == "Eval Loss"]
-    assert [float(row["ours"]) for row in rows] == [pytest.approx(folder.summary()["validation_loss"], rel=1e-6)]
+    assert [float(row["ours"]) for row in rows] == [
+        pytest.approx(folder.summary()["validations"]["outer-32"]["loss"], rel=1e-6)
+    ]

@@ -130,4 +130,4 @@ def test_an_extension_ends_with_the_bits_of_a_run_from_the_beginning(tmp_path: P
     one_summary, two_summary = one.summary(), two.summary()
     assert one_summary is not None
     assert two_summary is not None
-    assert two_summary["validation_losses"] == one_summary["validation_losses"]
+    assert two_summary["validations"] == one_summary["validations"]

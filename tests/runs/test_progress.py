@@ -2,6 +2,7 @@
 
 import pytest
 import torture
+from fabricated import validations
 
 from repro.corpus.preparing import progress_bar
 from repro.runs.progress import Board
@@ -13,7 +14,7 @@ def test_a_message_is_one_whole_line_in_a_pipe(monkeypatch: pytest.MonkeyPatch, 
     reason = "the loss [of step 3] is nan, " + 10 * "and nobody can say why it should be so, "
     with Board(runs, 1, "a title " * 12) as board:
         board.failed(0, runs[0], reason)
-        board.finished(0, runs[1], {"validation_loss": 1.0})
+        board.finished(0, runs[1], validations(runs[1].config, outer=1.0))
     with progress_bar() as progress:
         progress("a stage " * 12, 0, 1)
     lines = capfd.readouterr().err.splitlines()

@@ -36,7 +36,7 @@ def test_finished_means_summary_json(tmp_path: Path) -> None:
     folder = open_folder(tmp_path, RUN)
     write_json(folder.path / "failure.json", {"reason": "no"})
     assert folder.failure() == {"reason": "no"}
-    summary = {"run_id": folder.run_id, "validation_loss": 1.5}
+    summary = {"run_id": folder.run_id, "steps": 3}
     folder.write_summary(summary)
     assert folder.summary() == summary
     assert folder.failure() is None

@@ -7,7 +7,7 @@ import pytest
 import tiny
 
 from repro.errors import UserError
-from repro.spec.config import CodecConfig, FragmentConfig, ModelConfig, OuterConfig, SyncConfig, ValidationConfig
+from repro.spec.config import CodecConfig, FragmentConfig, ModelConfig, OuterConfig, SyncConfig
 
 SYNC = tiny.synced()
 RUN = tiny.run_config(SYNC)
@@ -46,9 +46,6 @@ RUN = tiny.run_config(SYNC)
         (SYNC, dict(mix=1.1), "mix=1.1"),
         (SYNC, dict(offset_sign=0), "offset_sign=0"),
         (SYNC, dict(first_sync="never"), "'never'.*trained or due"),
-        (ValidationConfig(1, 1), dict(parameters="first"), "'first'.*let a Row say"),
-        (ValidationConfig(1, 1), dict(every=0), "every=0"),
-        (ValidationConfig(1, 1), dict(sequences=0), "sequences=0"),
         (RUN, dict(scale="huge"), "'huge'.*paper, mini or smoke"),
         (RUN, dict(replicas=0), "replicas=0"),
         (RUN, dict(steps=0), "steps=0"),

@@ -70,7 +70,6 @@ CHANGES = [
     replace(RUN, sync=replace(RUN.sync, delays=(1, 2))),
     replace(RUN, sync=replace(RUN.sync, outer=replace(tiny.NESTEROV, momentum=0.8))),
     replace(RUN, sync=replace(RUN.sync, frozen=True)),
-    replace(RUN, validation=replace(RUN.validation, sequences=5)),
 ]
 
 
@@ -123,9 +122,10 @@ def test_unknown_and_missing_fields_are_one_sentence() -> None:
 
 
 def test_differences_name_the_fields() -> None:
-    other = replace(RUN, seed=3, sync=replace(RUN.sync, codec=CodecConfig("e3m0", keep=0.5)))
+    other = replace(RUN, seed=3, sync=replace(RUN.sync, codec=CodecConfig("e3m0", drop="topk", keep=0.5)))
     assert differences(RUN, other) == [
         ("seed", 0, 3),
+        ("sync.codec.drop", "(absent)", "topk"),
         ("sync.codec.format", "float32", "e3m0"),
         ("sync.codec.keep", "(absent)", 0.5),
     ]

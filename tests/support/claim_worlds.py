@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from fabricated import validations
 
 from analysis.claims.evidence import View, experiments
 from analysis.paper.statements import value
@@ -38,8 +39,7 @@ def _result(experiment: str, run: PlannedRun, world: str) -> Result:
     loss = WORLDS[world](experiment, run)
     seed = run.config.seed
     noise = 0.02 * seed + 0.0002 * math.sin(zlib.crc32(f"{run.paper_row} {seed}".encode()))
-    summary: dict[str, Any] = {"run_id": run.run_id, "validation_loss": loss + noise}
-    summary["validation_losses"] = {run.parameters: loss + noise}
+    summary = {"run_id": run.run_id, **validations(run.config, **{run.parameters: loss + noise})}
     syncs = tuple(_syncs(run, world)) if experiment == "figure17" else ()
     return Result(run, summary, evaluation=_evaluation(run, world), syncs=syncs)
 

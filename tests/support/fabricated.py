@@ -12,6 +12,8 @@ from repro.files import write_json
 from repro.runs.folder import RunFolder, open_folder
 from repro.spec.config import RunConfig
 from repro.spec.experiment import PlannedRun, expand
+from repro.spec.metric import METRIC_VERSION
+from repro.spec.validation import declared_windows, validation_id
 
 OFFSETS = {"Data-Parallel": 0.0, "DiLoCo H=30": 0.3, "H=30": 0.2, "H=100": 0.4}
 SHARES = {"HellaSwag": 0.2462, "Piqa": 0.5789, "Arc Easy": 0.2965}
@@ -41,10 +43,16 @@ def invented_loss(run: PlannedRun) -> float:
     return 12.0 - 0.25 * math.log(run.config.flops / 1e11) + offset + 0.01 * seed + 0.001 * sign
 
 
-def summary(loss: float) -> dict[str, Any]:
+def validations(config: RunConfig, **losses: float) -> dict[str, Any]:
+    """Of a summary: the validations that the scale declares, with these losses by the kind of parameters."""
+    windows = declared_windows(config.scale, config.model.seq_len)
+    facts = {"tokens": windows * config.model.seq_len, "bits_per_byte": 2.5, "metric_version": METRIC_VERSION}
+    return {"validations": {validation_id(which, windows): {"loss": x, **facts} for which, x in losses.items()}}
+
+
+def summary(config: RunConfig, loss: float) -> dict[str, Any]:
     """What a run's summary says of its loss; the three kinds of parameters are 0.1 apart."""
-    losses = {"outer": loss, "average": loss + 0.1, "first": loss + 0.2}
-    return {"validation_loss": loss, "validation_losses": losses, "tokens_per_s": 1e4}
+    return {**validations(config, outer=loss, average=loss + 0.1, first=loss + 0.2), "tokens_per_s": 1e4}
 
 
 def finish(run: PlannedRun, root: Path, loss: float | None = None) -> RunFolder:
@@ -55,7 +63,7 @@ def finish(run: PlannedRun, root: Path, loss: float | None = None) -> RunFolder:
     folder.write_summary(
         {
             "run_id": run.run_id,
-            **summary(invented_loss(run) if loss is None else loss),
+            **summary(run.config, invented_loss(run) if loss is None else loss),
             "steps": run.config.steps,
             "tokens": run.config.tokens,
             "in_domain": ["piqa"],

@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fabricated import validations
+
 import repro.machines.hardware
 import repro.runs.sweep
 import repro.runs.worker
@@ -35,7 +37,7 @@ def attempt(config: Any, lease: Lease, args: Any, parent: Any, stop: Any) -> Non
     shown = {name: os.environ.get(name) for name in SHOWN}
     entry, outcome = Attempt(lease.folder, {"environment": shown}), "failed"
     try:
-        _train(config.steps, lease, stop)
+        _train(config, lease, stop)
         outcome = "finished"
     except (Interrupted, LeaseLost) as end:
         outcome = type(end).__name__
@@ -44,8 +46,8 @@ def attempt(config: Any, lease: Lease, args: Any, parent: Any, stop: Any) -> Non
         entry.end(outcome)
 
 
-def _train(steps: int, lease: Lease, stop: Any) -> None:
-    home = begin(lease.folder.path, lease.number)
+def _train(config: Any, lease: Lease, stop: Any) -> None:
+    steps, home = config.steps, begin(lease.folder.path, lease.number)
     match os.environ.get("LIGHT_SWEEP"):
         case "raise":
             print(1 / 0)
@@ -68,9 +70,8 @@ def _train(steps: int, lease: Lease, stop: Any) -> None:
             lease.mark({"stage": "training", "step": step})
         if stop():
             raise Interrupted(f"stopped after step {step}")
-    if lease.lost(look=True) or not lease.folder.write_summary(
-        {"run_id": lease.folder.run_id, "steps": steps, "state": state, "validation_loss": 1.0}
-    ):
+    summary = {"run_id": lease.folder.run_id, "steps": steps, "state": state, **validations(config, outer=1.0)}
+    if lease.lost(look=True) or not lease.folder.write_summary(summary):
         raise LeaseLost(lease.folder.run_id)
 
 

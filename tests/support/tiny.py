@@ -12,7 +12,6 @@ from repro.spec.config import (
     OuterConfig,
     RunConfig,
     SyncConfig,
-    ValidationConfig,
 )
 
 MODEL = ModelConfig("tiny", layers=3, ffn_width=32, heads=2, vocab=32, seq_len=8, compute_dtype="float32")
@@ -54,13 +53,11 @@ def run_config(
     sync: SyncConfig | None, replicas: int = 2, batch: int = 4, steps: int = 12, **changes: Any
 ) -> RunConfig:
     """A run of the tiny model."""
-    config = RunConfig(
-        "smoke", MODEL, INNER, sync, replicas, "smoke", batch, steps, validation=ValidationConfig(steps, 4)
-    )
+    config = RunConfig("smoke", MODEL, INNER, sync, replicas, "smoke", batch, steps)
     return replace(config, **changes)
 
 
 def corpus_config(sync: SyncConfig | None, steps: int = 16) -> RunConfig:
     """A run on the smoke corpus, whose tokens are bytes; data-parallel where `sync` is None."""
     config = run_config(sync, replicas=2 if sync else 1, steps=steps)
-    return replace(config, model=replace(MODEL, vocab=256), validation=ValidationConfig(every=8, sequences=8))
+    return replace(config, model=replace(MODEL, vocab=256))

@@ -266,4 +266,4 @@ def test_a_run_tells_of_the_damage_and_ends_as_if_there_had_been_none(tmp_path: 
     again = folder.summary()
     assert again is not None
     assert whole is not None
-    assert again["validation_losses"] == whole["validation_losses"]
+    assert again["validations"] == whole["validations"]

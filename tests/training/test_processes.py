@@ -185,7 +185,7 @@ def test_each_device_gets_its_own_rows_of_the_batch(resources: Resources, tmp_pa
     batches = Batches(text, 8, config.batch, shares, config.seed)
     checkpoints = Checkpoints(tmp_path / "checkpoints")
     layout = Layout.of(config, resources)
-    loop = _Loop(layout, RunFolder(tmp_path, "x"), batches, text, checkpoints, Pace(1), lambda _: None)
+    loop = _Loop(layout, RunFolder(tmp_path, "x"), batches, text, checkpoints, Pace(1, 1), lambda _: None)
     plain = Batches(text, 8, config.batch, config.replicas, config.seed)
     for step in (1, 5):
         rows = np.stack([plain.batch(step - 1, m) for m in range(config.replicas)])

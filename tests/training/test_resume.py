@@ -116,7 +116,7 @@ def test_a_run_that_is_asked_to_stop_anywhere_saves_and_goes_on(
     again = cut_run.run(config, tiny.ONE, tmp_path / "cut", smoke_tokens)
     jax.tree.map(np.testing.assert_array_equal, final_state(again, config), final_state(whole, config))
     assert metrics_of(again).equals(metrics_of(whole))
-    assert (again.summary() or {})["validation_losses"] == (whole.summary() or {})["validation_losses"]
+    assert (again.summary() or {})["validations"] == (whole.summary() or {})["validations"]
 
 
 def go(layout: Layout, state: TrainState, last: int) -> None:

@@ -14,7 +14,7 @@ from repro.diloco.optim import learning_rate
 from repro.diloco.program import put_fragment, take_fragment
 from repro.diloco.recipe import Recipe
 from repro.spec.actions import Action
-from repro.spec.config import CodecConfig, FragmentConfig, OuterConfig, RunConfig, ValidationConfig
+from repro.spec.config import CodecConfig, FragmentConfig, OuterConfig, RunConfig
 from repro.training.state import Layout, assemble, start
 from repro.training.step import BLOCK, Stepper
 
@@ -41,7 +41,6 @@ OTHER = replace(
     sync=replace(ONE.sync, every=9, delays=(2, 4), mix=0.0, fragments=CUT, offset_sign=1, first_sync="due"),
     corpus="c4",
     steps=50,
-    validation=ValidationConfig(7, 9),
     seed=3,
     repeat_data=True,
 )

@@ -15,6 +15,7 @@ from repro.diloco.resources import local_resources
 from repro.errors import UserError
 from repro.runs.folder import open_folder
 from repro.spec.config import RunConfig
+from repro.spec.validation import interval
 from repro.training.metrics import read_metrics
 from repro.training.state import TrainState
 from repro.training.step import Stepper
@@ -61,15 +62,15 @@ def test_a_run_leaves_its_curve_and_summary(tmp_path: Path, smoke_tokens: Path) 
     curve, summary = read_metrics(folder.metrics).to_pydict(), folder.summary()
     assert summary is not None
     assert curve["step"] == list(range(1, DILOCO.steps + 1))
-    every = DILOCO.validation.every
+    every = interval(DILOCO)
     assert [s for s, x in zip(curve["step"], curve["validation_loss"], strict=True) if x is not None] == [
         s for s in curve["step"] if s % every == 0 or s == DILOCO.steps
     ]
     assert curve["loss_0"] != curve["loss_1"]
-    assert summary["validation_loss"] == summary["validation_losses"]["outer"] == curve["validation_loss"][-1]
+    assert summary["validations"]["outer-64"]["loss"] == curve["validation_loss"][-1]
     assert summary["tokens"] == DILOCO.tokens == DILOCO.steps * 4 * 8
     # Untrained, a model of 256 tokens is at ln 256 = 5.55 nats.
-    assert 3.5 < summary["validation_losses"]["average"] < 5.6
+    assert 3.5 < summary["validations"]["average-64"]["loss"] < 5.6
     assert [m["step"] for m in seen if m["stage"] == "training"] == curve["step"]
 
 

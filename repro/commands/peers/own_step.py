@@ -9,7 +9,7 @@ from experiments.streaming.base import streaming
 from repro.commands.peers import serve as at
 from repro.diloco.jax_settings import pin
 from repro.diloco.resources import Resources
-from repro.spec.config import InnerConfig, ModelConfig, RunConfig, ValidationConfig
+from repro.spec.config import InnerConfig, ModelConfig, RunConfig
 from repro.spec.experiment import vary
 from repro.spec.shapes import parameter_count
 from repro.training.state import Layout, start
@@ -24,8 +24,7 @@ def config_of(shape: at.Shape) -> RunConfig:
     model = ModelConfig(size, shape.layers, 4 * shape.width, shape.heads, shape.vocab, at.SEQUENCE, "float32")
     inner = InnerConfig(at.RATE, 1, 1.0, at.BETA1, at.BETA2, at.EPSILON, at.DECAY * at.RATE, at.CLIP)
     sync = vary(streaming(every=30), fragments__layers=1) if shape.replicas > 1 else None
-    validation = ValidationConfig(FAR, 1)
-    return RunConfig("mini", model, inner, sync, shape.replicas, "mini", shape.batch, FAR, validation)
+    return RunConfig("mini", model, inner, sync, shape.replicas, "mini", shape.batch, FAR)
 
 
 def main() -> None:
