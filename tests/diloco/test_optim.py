@@ -97,11 +97,11 @@ def _assert_beside(kept: Any, places: dict[tuple[int, ...], Any]) -> None:
 
 
 def test_the_words_of_an_optimiser_stand_where_it_does() -> None:
-    """And where they are a user's: the fields of the config. The peers of a bench are other people's."""
+    """And where they are a user's: fields of the config, and their part in ids. A bench's peers are other people's."""
     naming = {
         path.stem
         for path in (ROOT / "repro").rglob("*.py")
         if "peers" not in str(path)
         if re.search(r"momentum|\badam|\b[mn]u\b", path.read_text(encoding="utf-8"), re.IGNORECASE)
     }
-    assert naming == {"optim", "optim_state", "config"}
+    assert naming == {"optim", "optim_state", "config", "canonical", "slug"}

@@ -377,7 +377,7 @@ def test_a_sweep_on_two_gpus_gives_each_worker_one_and_says_so(tmp_path: Path):
     command = [sys.executable, light_sweep.__file__, "run", "table5", "--scale", "smoke"]
     command += ["--root", str(tmp_path / "runs"), "--cache", str(tmp_path / "cache")]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cuda,cpu", "XLA_FLAGS": ""}
-    environment |= {"LIGHT_DEVICES": json.dumps(H100 | {"devices": 2, "chips": 2}), "LIGHT_STEP_S": "0"}
+    environment |= {"LIGHT_DEVICES": json.dumps(H100 | {"devices": 2, "chips": 2}), "LIGHT_STEP_S": "0.05"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, encoding="utf-8", timeout=100)
     assert done.returncode == 0, done.stderr
     assert "2 runs to train on 2 x NVIDIA H100 (cuda), 2 side by side: how long it takes is not known" in done.stderr

@@ -78,7 +78,7 @@ def test_the_local_script_is_the_golden_one_and_dry(tmp_path: Path) -> None:
 def test_a_script_asks_for_what_the_run_needs_and_runs_the_trainer(case: str) -> None:
     settings = CASES[case]
     text = (GOLDEN / f"{case}.sbatch").read_text(encoding="utf-8")
-    assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
+    assert subprocess.run(["bash", "-n"], input=text, encoding="utf-8", check=False).returncode == 0
     tasks = int(slurm_stand_in.option(text, "nodes")) * int(slurm_stand_in.option(text, "ntasks-per-node"))
     assert tasks == settings.devices == local_resources(RUN.config, tasks).devices
     (line,) = (line for line in text.splitlines() if line.startswith("srun "))
@@ -175,7 +175,9 @@ def test_without_slurm_or_where_it_fails_one_sentence(
     cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = launching(toml(tmp_path), run_of("", "smoke").run_id)
-    (cluster / "bin" / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: no such partition' >&2\nexit 1\n")
+    (cluster / "bin" / "sbatch").write_text(
+        "#!/bin/sh\necho 'sbatch: error: no such partition' >&2\nexit 1\n", encoding="utf-8"
+    )
     assert cli.main(words) == 2
     said = "sbatch failed (exit code 1: sbatch: error: no such partition): mend it and launch again"
     assert said in capsys.readouterr().err

@@ -42,7 +42,7 @@ def start(folder: Path, job: str) -> subprocess.Popen[str]:
             env={**os.environ, "SLURM_JOB_ID": job},
             stdout=log,
             stderr=subprocess.STDOUT,
-            text=True,
+            encoding="utf-8",
         )
 
 
