@@ -7,6 +7,7 @@ link where there is none is the business of `repro.disk`. Locks are not used.
 """
 
 import json
+import logging
 import os
 import shutil
 import time
@@ -32,6 +33,8 @@ def place(text: str) -> Path:
         return disk.local(text)
     if not text.startswith("gs://"):
         raise UserError(f"{text}: run folders lie on a local path or in gs://BUCKET/PATH.")
+    if not text.removeprefix("gs://").split("/")[0].strip():
+        raise UserError(f"{text}: it names no bucket, give gs://BUCKET/PATH.")
     try:
         _bucket()
     except ImportError as error:
@@ -51,6 +54,8 @@ def _bucket() -> Any:
     """gcsfs, as epath and so orbax open it too; none of them keeps listings, for other machines write there."""
     import fsspec
     from fsspec.config import conf
+
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # what it logs with a traceback, `_ask` says in a sentence
 
     conf.setdefault("gcs", {})["use_listings_cache"] = False
     return fsspec.filesystem("gcs", finalize_on_close=True)

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.errors import UnusableFile, UserError
-from repro.files import _encoded, create_bytes, names, read_json, write_json
+from repro.files import _encoded, create_bytes, is_bucket, names, read_json, write_json
 from repro.runs import stored
 from repro.runs.stored import checked
 from repro.runs.takeover import attempt_path, drop_others, furthest, saved_steps
@@ -166,7 +166,7 @@ def existing(root: Path) -> Path:
     """The folder of runs; UserError when it isn't there, or is none."""
     if isinstance(root, Path) and root.exists() and not root.is_dir():
         raise UserError(f"{root} is no folder: give with --root where the runs lie.")
-    if not root.exists():
+    if not (names(root) if is_bucket(root) else root.exists()):
         raise UserError(f"no folder {root}: give with --root where the runs lie.")
     return root
 

@@ -252,6 +252,8 @@ PATHS = [
     (["status", "--root=~/nothing-here"], "nothing-here: give with --root"),
     (["status", "--root", ""], "an empty path"),
     (["status", "--root", "ftp://x"], "run folders lie on a local path or in gs://"),
+    (["status", "--root", "gs://"], "it names no bucket"),
+    (["status", "--root", "gs:///runs"], "it names no bucket"),
     (["build", "table5", "--root", "file"], "file is no folder"),
     (["build", "table4", "--out", "file"], "file can't be written"),
     (["build", "table4", "--out", ""], "an empty path"),

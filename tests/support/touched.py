@@ -21,7 +21,8 @@ from repro.commands.cli import main as repro
 SIMULATE = ["simulate", "--params", "5e8", "--layers", "12", "--step-time", "1", "--bandwidth", "1e9"]
 
 # Called by `compile` alone, which takes minutes and the compiler for TPUs: tests of their own call them.
-COMPILING = {f"analysis/pages/compiled.py: {name}" for name in ("as_json", "merged", "_program_json", "_run_json")}
+BY_COMPILE = ("as_json", "merge_compiled", "_program_json", "_run_json")
+COMPILING = {f"analysis/pages/compiled.py: {name}" for name in BY_COMPILE}
 
 
 def call_the_rest(root: Path) -> None:
