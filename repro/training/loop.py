@@ -26,7 +26,7 @@ from repro.spec.shapes import parameter_count
 from repro.spec.validation import declared_windows, interval, validation_id
 from repro.training import processes, similarity
 from repro.training.checkpoint import Checkpoints
-from repro.training.metrics import MetricsLog
+from repro.training.metrics import MetricsLog, UnwrittenLog
 from repro.training.state import Layout, TrainState, start
 from repro.training.step import BLOCK, Stepper, Sync
 from repro.training.timing import Timing
@@ -175,7 +175,7 @@ class _Loop:
         self.report({"stage": "restoring", "step": max(self.checkpoints.steps(), default=0)})
         with self.timing.of("restore"):
             state = self._first_state()
-        log = MetricsLog if processes.is_first() else _Unwritten
+        log = MetricsLog if processes.is_first() else UnwrittenLog
         self.log, self.syncs = log(self.paths.metrics, state.step), log(self.paths.syncs, state.step)
         self.unlogged: list[_Fetched] = []
         with self.timing.of("programs"):
@@ -388,19 +388,3 @@ class _Loop:
 
     def _parameter_kinds(self) -> tuple[str, ...]:
         return ("outer", "first", "average") if self.layout.config.sync else ("outer",)
-
-
-class _Unwritten:
-    """The log of a process that leaves writing to another."""
-
-    def __init__(self, folder: Path, step: int) -> None:
-        pass
-
-    def add(self, row: dict[str, Any]) -> None:
-        """Drop it."""
-
-    def reopen(self, step: int, column: str) -> dict[str, Any] | None:
-        """Nothing to complete."""
-
-    def close_part(self, step: int) -> None:
-        """Nothing to write."""

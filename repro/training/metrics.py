@@ -50,6 +50,22 @@ class MetricsLog:
         self._rows, self._start = [], step
 
 
+class UnwrittenLog:
+    """The log of a process that leaves writing to another."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        pass
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Drop it."""
+
+    def reopen(self, step: int, column: str) -> dict[str, Any] | None:
+        """Nothing to complete."""
+
+    def close_part(self, step: int) -> None:
+        """Nothing to write."""
+
+
 def read_metrics(folder: Path) -> pa.Table:
     """All rows in the order of their steps."""
     parts = [read_bytes(folder / name) for name in _parts(folder)]
