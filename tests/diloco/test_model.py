@@ -100,20 +100,33 @@ def test_gradients_equal_finite_differences_of_the_oracle(kernels: Kernels):
             assert ours == pytest.approx(slope, rel=2e-4, abs=2e-5), f"{group}/{name}"
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_one_cpus_derivatives_are_jaxs_where_attention_is_halved_and_the_head_cut(dtype: str):
+def head_cut_gradients(dtype: str, kernels: Kernels):
+    """Loss and gradients of nine rows long enough that attention is halved and the head is cut."""
     model = dataclasses.replace(MODEL, seq_len=64, compute_dtype=dtype)
     assert model.seq_len >= HALVED_FROM and 9 * model.seq_len > LOSS_ROWS
     params = init(jax.random.key(1), model)
     tokens = np.random.default_rng(2).integers(0, model.vocab, (9, model.seq_len + 1))
-    jaxs = ANYWHERE._replace(matmul=jnp.matmul)
+    return jax.jit(jax.value_and_grad(lambda p: nll(p, tokens, model, kernels=kernels), has_aux=True))(params)
 
-    def grad(kernels: Kernels):
-        return jax.jit(jax.value_and_grad(lambda p: nll(p, tokens, model, kernels=kernels), has_aux=True))(params)
 
-    limit = 1e-6 if dtype == "float32" else 2e-3  # bfloat16 has eight bits, and sums in another order
-    expected, actual = grad(jaxs), grad(ONE_CPU)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=limit), expected, actual)
+JAXS = ANYWHERE._replace(matmul=jnp.matmul)
+
+
+def test_one_cpus_derivatives_are_jaxs_where_attention_is_halved_and_the_head_cut():
+    expected, actual = head_cut_gradients("float32", JAXS), head_cut_gradients("float32", ONE_CPU)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-6), expected, actual)
+
+
+def test_in_bfloat16_one_cpus_derivatives_are_as_near_to_float32_as_jaxs():
+    (_, truth), (_, jaxs), (_, ours) = (
+        head_cut_gradients(*of) for of in (("float32", JAXS), ("bfloat16", JAXS), ("bfloat16", ONE_CPU))
+    )
+
+    def error(gradient):
+        return jax.tree.map(lambda a, b: np.linalg.norm(a - b) / np.linalg.norm(b), gradient, truth)
+
+    # Not beside each other: jax 0.12's own products of bfloat16 err by twice what 0.10's did.
+    jax.tree.map(lambda our, their: np.testing.assert_array_less(our, 1.25 * their), error(ours), error(jaxs))
 
 
 def test_token_log_likelihoods_are_normalised_and_average_to_the_nll():
