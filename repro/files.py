@@ -176,13 +176,14 @@ def remove_tree(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _encoded(value: Any) -> bytes:
+def json_bytes(value: Any) -> bytes:
+    """How records of runs are written: JSON of sorted keys; ValueError on NaN and infinities."""
     return (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` atomically; UserError when it can't be written."""
-    write_bytes(path, _encoded(value))
+    write_bytes(path, json_bytes(value))
 
 
 def read_json(path: Path) -> Any | None:

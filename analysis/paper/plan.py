@@ -51,7 +51,7 @@ def plan(experiment: Experiment, scale: str, seeds: int = 1) -> tuple[Plan, ...]
     runs = _expanded(experiment, scale, seeds)
     rows: dict[str, list[str]] = {}
     for run in runs:
-        rows.setdefault(run.run_id, []).append(run.told)
+        rows.setdefault(run.run_id, []).append(run.full_row)
     return tuple(_planned(run, tuple(rows[run.run_id]), printed) for run in unique(runs))
 
 

@@ -15,7 +15,7 @@ from repro import disk
 from repro.errors import UserError
 from repro.evaluation.tasks import choose
 from repro.files import read_json, write_bytes
-from repro.results.read import Result, shown_validation
+from repro.results.read import Result, row_validation
 from repro.runs.status import folders
 from repro.spec.config import RunConfig
 from repro.spec.experiment import PlannedRun
@@ -23,7 +23,7 @@ from repro.spec.identity import config_text, from_json, run_id
 from repro.spec.metric import metric_version
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "results"
-MADE = ("commit", "dirty", "python", "versions", "processor", "cores", "mesh", "tokens", "settings")
+ORIGIN = ("commit", "dirty", "python", "versions", "processor", "cores", "mesh", "tokens", "settings")
 DIGITS = 4  # of a cosine similarity or norm that is kept
 
 Record = dict[str, Any]
@@ -115,8 +115,8 @@ def _older(record: Record, before: Record) -> str | None:
     for i in sorted(new.keys() & old.keys()):
         versions = metric_version(new[i]), metric_version(old[i])
         if versions[0] < versions[1]:
-            told = "its bits a byte are of version {}, those of the result that stands there of version {}"
-            return told.format(*versions)
+            sentence = "its bits a byte are of version {}, those of the result that stands there of version {}"
+            return sentence.format(*versions)
     return None
 
 
@@ -131,9 +131,9 @@ def _evaluations(name: str, before: Record, new: Record, outcome: Collected) -> 
     return before
 
 
-def _unclean(made: Mapping[str, Any]) -> str:
+def _unclean(origin: Mapping[str, Any]) -> str:
     """What a result was made from that is no commit; "" for a clean one. Evaluations of before say nothing of it."""
-    return {True: "uncommitted changes", None: "code of no known commit"}.get(made.get("dirty", False), "")
+    return {True: "uncommitted changes", None: "code of no known commit"}.get(origin.get("dirty", False), "")
 
 
 def _unlike(result: Result) -> str | None:
@@ -156,7 +156,7 @@ def _record(result: Result) -> Record:
         "run_id": result.run.run_id,
         "config": json.loads(config_text(result.run.config)),
         "summary": result.summary,
-        "made": {name: last.get(name) for name in MADE} | {"dirty": result.dirty, "attempts": len(attempts)},
+        "made": {name: last.get(name) for name in ORIGIN} | {"dirty": result.dirty, "attempts": len(attempts)},
         "evaluations": {evaluation["eval_id"]: evaluation} if evaluation else {},
         "syncs": _columns(result.syncs),
     }
@@ -178,12 +178,12 @@ def load(path: Path) -> dict[str, Record]:
     if stored is None:
         raise UserError(f"no collected results at {path}: run the experiment, then `python -m repro collect` it.")
     try:
-        made = {record["run_id"]: run_id(from_json(RunConfig, record["config"])) for record in stored["runs"]}
+        ids = {record["run_id"]: run_id(from_json(RunConfig, record["config"])) for record in stored["runs"]}
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} holds no collected results: move it away, or put back what was there.") from error
-    for name, found in made.items():
-        if found != name:
-            raise UserError(f"{path} holds {name} with the config of {found}: collect it again.")
+    for name, own in ids.items():
+        if own != name:
+            raise UserError(f"{path} holds {name} with the config of {own}: collect it again.")
     return {record["run_id"]: record for record in stored["runs"]}
 
 
@@ -209,7 +209,7 @@ def filled(results: Iterable[Result], path: Path, eval_set: str | None = None) -
 
 def _shows(record: Record | None, run: PlannedRun) -> bool:
     """Whether a run is collected with the validation that its row shows."""
-    return record is not None and shown_validation(run, record["summary"]) is not None
+    return record is not None and row_validation(run, record["summary"]) is not None
 
 
 def seeds_there(scale: str, root: Path, own: bool = False) -> int:

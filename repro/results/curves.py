@@ -50,7 +50,7 @@ class Curves:
 
 
 def read_curves(folder: RunFolder) -> Curves:
-    """Everything a dashboard is told of a run; UserError when it has not reached its first checkpoint."""
+    """Everything that a dashboard shows of a run; UserError when it has not reached its first checkpoint."""
     config = folder.config_as_read()
     attempts = (folder.provenance() or {"attempts": []})["attempts"]
     started = calendar.timegm(time.strptime(attempts[0]["started"], "%Y-%m-%dT%H:%M:%SZ")) if attempts else 0
@@ -68,15 +68,15 @@ def read_curves(folder: RunFolder) -> Curves:
 
 def flat(config: dict[str, Any], prefix: str = "") -> dict[str, str | bool | float]:
     """A config as one level of dotted names; lists as text, and what is None left out."""
-    found: dict[str, str | bool | float] = {}
+    fields: dict[str, str | bool | float] = {}
     for name, value in config.items():
         if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{name}.")
+            fields |= flat(value, f"{prefix}{name}.")
         elif isinstance(value, list):
-            found[prefix + name] = ", ".join(map(str, value))
+            fields[prefix + name] = ", ".join(map(str, value))
         elif value is not None:
-            found[prefix + name] = value
-    return found
+            fields[prefix + name] = value
+    return fields
 
 
 def _points(folder: RunFolder, config: dict[str, Any]) -> Iterator[Point]:
@@ -113,26 +113,26 @@ def _sync(record: dict[str, Any]) -> Scalars:
 
 def _of_replicas(row: dict[str, Any], name: str) -> list[float]:
     """The columns name_0, name_1, … of a row."""
-    found: list[float] = []
-    while (value := row.get(f"{name}_{len(found)}")) is not None:
-        found.append(value)
-    return found
+    values: list[float] = []
+    while (value := row.get(f"{name}_{len(values)}")) is not None:
+        values.append(value)
+    return values
 
 
 def _losses(summary: dict[str, Any], config: dict[str, Any]) -> Scalars:
     """Losses by the ids of the validations, and of the declared one also the bits a byte."""
-    found = {f"final/validation_loss_{name}": made["loss"] for name, made in summary["validations"].items()}
+    losses = {f"final/validation_loss_{name}": each["loss"] for name, each in summary["validations"].items()}
     validation = declared(summary, config["scale"], config["model"]["seq_len"])
     if validation is not None:
         version = metric_version(validation)
         bits = "final/bits_per_byte" if version == METRIC_VERSION else f"final/bits_per_byte_of_version_{version}"
-        found |= {"final/validation_loss": validation["loss"], bits: validation["bits_per_byte"]}
-    return found
+        losses |= {"final/validation_loss": validation["loss"], bits: validation["bits_per_byte"]}
+    return losses
 
 
 def _scores(folder: RunFolder, step: int) -> Scalars:
     """Shares of right answers at the last step; a part of a set is named with its count, a mere try is left out."""
-    found: Scalars = {}
+    scores: Scalars = {}
     for name in names(folder.path / "evals"):
         result = read_json(folder.path / "evals" / name) if name.endswith(".json") else None
         if result is None or result["step"] != step:
@@ -141,5 +141,5 @@ def _scores(folder: RunFolder, step: int) -> Scalars:
             if score["limit"] is None:
                 count = "" if score["questions"] == score["of"] else f"_{score['questions']}"
                 tag = f"scores_{result['parameters']}/{score['task']}{count}"
-                found |= {f"{tag}_{metric}": score[metric] for metric in METRICS}
-    return found
+                scores |= {f"{tag}_{metric}": score[metric] for metric in METRICS}
+    return scores

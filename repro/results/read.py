@@ -47,7 +47,7 @@ class Result:
     @property
     def validation(self) -> Mapping[str, Any] | None:
         """The validation that the scale declares, of the parameters that the row reads; None unless the run is done."""
-        return None if self.summary is None else shown_validation(self.run, self.summary)
+        return None if self.summary is None else row_validation(self.run, self.summary)
 
     @property
     def metric_version(self) -> int | None:
@@ -83,17 +83,17 @@ def collect(
 
 def _read(run: PlannedRun, folder: RunFolder, eval_set: str | None, syncs: bool) -> Result:
     try:
-        return _found(run, folder, eval_set, syncs)
+        return _result(run, folder, eval_set, syncs)
     except UnusableFile as error:
         pass_over(str(error))
         return Result(run)
 
 
-def _found(run: PlannedRun, folder: RunFolder, eval_set: str | None, syncs: bool) -> Result:
+def _result(run: PlannedRun, folder: RunFolder, eval_set: str | None, syncs: bool) -> Result:
     if not folder.check(run.config):
         return Result(run)
     summary = folder.result()
-    if summary is not None and shown_validation(run, summary) is None:
+    if summary is not None and row_validation(run, summary) is None:
         windows = declared_windows(run.config.scale, run.config.model.seq_len)
         raise UnusableFile(
             f"{folder.path}/summary.json has no validation {validation_id(run.parameters, windows)}: make it with "
@@ -107,8 +107,8 @@ def _found(run: PlannedRun, folder: RunFolder, eval_set: str | None, syncs: bool
     return Result(run, summary, folder.provenance(), folder.failure(), evaluation, logged)
 
 
-def shown_validation(run: PlannedRun, summary: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Of a run's summary, the validation that its row shows; None where it wasn't made."""
+def row_validation(run: PlannedRun, summary: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The validation in a run's summary that its row shows; None where it wasn't made."""
     return declared(summary, run.config.scale, run.config.model.seq_len, run.parameters)
 
 

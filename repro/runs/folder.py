@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.errors import UnusableFile, UserError
-from repro.files import _encoded, create_bytes, is_bucket, names, read_json, write_json
+from repro.files import create_bytes, is_bucket, json_bytes, names, read_json, write_json
 from repro.runs import stored
 from repro.runs.stored import checked
 from repro.runs.takeover import attempt_path, drop_others, furthest, saved_steps
@@ -75,10 +75,10 @@ class RunFolder:
 
     def check(self, config: RunConfig) -> bool:
         """Whether the folder holds this config; False when it holds none, UnusableFile when it holds another."""
-        found = read_json(self.path / "config.json")
-        if found is not None and found != json.loads(config_text(config)):
+        config_there = read_json(self.path / "config.json")
+        if config_there is not None and config_there != json.loads(config_text(config)):
             raise UnusableFile(f"{self.path} holds another config than {self.run_id}: move that folder away.")
-        return found is not None
+        return config_there is not None
 
     def config_as_read(self) -> dict[str, Any]:
         """What the folder says that the run is, for who only shows it; UserError where there is no run."""
@@ -102,15 +102,15 @@ class RunFolder:
 
     def summary(self) -> dict[str, Any] | None:
         """The run's result; None while it isn't finished. UnusableFile for what is no result of this run."""
-        found = read_json(self.path / "summary.json")
-        if found is None or (isinstance(found, dict) and found.get("run_id") == self.run_id):
-            return found
-        other = found.get("run_id") if isinstance(found, dict) else None
-        told = f"that of {other}" if other else "no result of a run"
-        raise UnusableFile(f"{self.path}/summary.json is {told}: delete that folder, run again.")
+        stored_summary = read_json(self.path / "summary.json")
+        if stored_summary is None or (isinstance(stored_summary, dict) and stored_summary.get("run_id") == self.run_id):
+            return stored_summary
+        other = stored_summary.get("run_id") if isinstance(stored_summary, dict) else None
+        kind = f"that of {other}" if other else "no result of a run"
+        raise UnusableFile(f"{self.path}/summary.json is {kind}: delete that folder, run again.")
 
     def result(self) -> dict[str, Any] | None:
-        """The same for who reads its numbers, which are there."""
+        """The run's result, checked for the numbers that its readers take; None while it isn't finished."""
         return checked(self.path / "summary.json", self.summary(), stored.Summary)
 
     def failure(self) -> dict[str, Any] | None:
@@ -125,12 +125,12 @@ class RunFolder:
         paths = [self.path / "provenance" / name for name in names(self.path / "provenance")]
         if earlier is None and not paths:
             return None
-        entries = [checked(path, read_json(path), stored.Attempt) for path in paths]
+        entries = [checked(path, read_json(path), stored.AttemptEntry) for path in paths]
         return {"attempts": [*(earlier or {"attempts": []})["attempts"], *(entry for entry in entries if entry)]}
 
     def write_summary(self, summary: dict[str, Any]) -> bool:
         """Mark the run finished, the last thing a run does; False, with nothing changed, when another attempt did."""
-        if not create_bytes(self.path / "summary.json", _encoded(summary)):
+        if not create_bytes(self.path / "summary.json", json_bytes(summary)):
             return False
         self.forget_failure()
         if self.attempt is not None:
@@ -172,7 +172,7 @@ def existing(root: Path) -> Path:
 
 
 def named(root: Path) -> Path:
-    """The same, but for the usual folder: without runs what is collected is shown."""
+    """The folder of runs; UserError when it isn't there, but not for the usual one: then what is collected is shown."""
     return root if root == RUNS and not root.exists() else existing(root)
 
 
@@ -180,9 +180,9 @@ def find_run(root: Path, name: str) -> RunFolder:
     """The one run whose id starts with `name`; UserError when none or several do, and for no name at all."""
     if not name:
         raise UserError("an empty run id: `python -m repro status` lists the runs.")
-    found = [n for n in names(root) if n.startswith(name) and (root / n / "config.json").exists()]
-    if not found:
+    runs = [n for n in names(root) if n.startswith(name) and (root / n / "config.json").exists()]
+    if not runs:
         raise UserError(f"no run {name!r} in {root}: `python -m repro status` lists the runs.")
-    if len(found) > 1 and name not in found:
-        raise UserError(f"{name!r} names {len(found)} runs ({', '.join(found[:3])}, ...): give more of the id.")
-    return RunFolder(root, name if name in found else found[0])
+    if len(runs) > 1 and name not in runs:
+        raise UserError(f"{name!r} names {len(runs)} runs ({', '.join(runs[:3])}, ...): give more of the id.")
+    return RunFolder(root, name if name in runs else runs[0])

@@ -88,8 +88,8 @@ class Board:
         self._count += 1
         self._done[run.run_id] = work(run.config)
         validation = declared(summary, run.config.scale, run.config.model.seq_len)
-        shown = f"validation loss {validation['loss']:.4f}" if validation else "finished"
-        self.say(f"{run.run_id}  {shown}  ({self._count}/{self._runs}, {self._summary()})")
+        result = f"validation loss {validation['loss']:.4f}" if validation else "finished"
+        self.say(f"{run.run_id}  {result}  ({self._count}/{self._runs}, {self._summary()})")
 
     def failed(self, worker: int, run: PlannedRun, reason: str) -> None:
         """A run stopped for good."""

@@ -84,25 +84,25 @@ def _state(folder: RunFolder, config: dict[str, Any], at: float | None, expected
     try:
         if expected is not None:
             folder.check(expected)
-        return _found(folder, config, at)
+        return _record(folder, config, at)
     except UnusableFile as error:
         unusable: Record = {"run": folder.run_id, "steps": config["steps"], "state": "failed", "step": 0}
         return unusable | {"reason": str(error)}
 
 
-def _found(folder: RunFolder, config: dict[str, Any], at: float | None) -> Record:
+def _record(folder: RunFolder, config: dict[str, Any], at: float | None) -> Record:
     record: Record = {"run": folder.run_id, "steps": config["steps"], "state": "missing", "step": 0}
-    found = set(names(folder.path))
-    if "summary.json" in found and (summary := folder.result()) is not None:
+    files = set(names(folder.path))
+    if "summary.json" in files and (summary := folder.result()) is not None:
         record |= {"state": "finished", "step": summary["steps"], "tokens_per_s": summary["tokens_per_s"]}
         validation = declared(summary, config["scale"], config["model"]["seq_len"])
         return record | ({} if validation is None else {"loss": validation["loss"]})
-    if not found:
+    if not files:
         return record
     record |= {"state": "stopped"} | _saved(folder, at)
-    if "failure.json" in found and (failure := folder.failure()) is not None:
+    if "failure.json" in files and (failure := folder.failure()) is not None:
         record |= {"state": "failed", "reason": last_line(failure["reason"])}
-    number = newest(folder) if "leases" in found else 0
+    number = newest(folder) if "leases" in files else 0
     if number and (held_by := holder(folder, number)) is not None:
         record |= _held(folder, number, held_by, config, at)
     return record | ({"attempts": number} if number else {})
@@ -140,11 +140,11 @@ def _saved(folder: RunFolder, at: float | None) -> Record:
 
 def _progress(config: dict[str, Any], beat: Record) -> Record:
     """What the last beat of a worker tells."""
-    told = {key: beat[key] for key in ("stage", "step", "loss", "tokens_per_s") if key in beat}
-    if told.get("tokens_per_s") and "stalled_s" not in beat:
-        left = (config["steps"] - told["step"]) * config["batch"] * config["model"]["seq_len"]
-        told["seconds_left"] = round(left / told["tokens_per_s"])
-    return told
+    progress = {key: beat[key] for key in ("stage", "step", "loss", "tokens_per_s") if key in beat}
+    if progress.get("tokens_per_s") and "stalled_s" not in beat:
+        left = (config["steps"] - progress["step"]) * config["batch"] * config["model"]["seq_len"]
+        progress["seconds_left"] = round(left / progress["tokens_per_s"])
+    return progress
 
 
 def totals(records: list[Record]) -> Record:
@@ -165,13 +165,13 @@ def status_json(runs: Iterable[PlannedRun] | None, root: Path, at: float | None)
 def status_text(runs: Iterable[PlannedRun] | None, root: Path, at: float | None) -> str:
     """A line a run and a line of totals."""
     records = states(runs, root, at)
-    found = totals(records)
-    counts = ", ".join(f"{found[state]} {state}" for state in STATES if found[state])
+    sums = totals(records)
+    counts = ", ".join(f"{sums[state]} {state}" for state in STATES if sums[state])
     line = f"{len(records)} runs: {counts or f'none in {root}'}"
-    if found["share_of_steps"]:
-        line += f"; {100 * found['share_of_steps']:.0f} % of all steps"
-    if found["running"]:
-        line += f"; {found['tokens_per_s'] / 1000:.1f}k tokens/s"
+    if sums["share_of_steps"]:
+        line += f"; {100 * sums['share_of_steps']:.0f} % of all steps"
+    if sums["running"]:
+        line += f"; {sums['tokens_per_s'] / 1000:.1f}k tokens/s"
     return "\n".join([*map(_line, records), line])
 
 

@@ -3,6 +3,7 @@
 The shapes are minimal: a file may hold more, and what a later version adds makes no earlier one unusable. No JAX.
 """
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from repro.spec.config import SCALES
 
 
 class Model(msgspec.Struct):
-    """Of a config's model."""
+    """The model of a config."""
 
     seq_len: Annotated[int, msgspec.Meta(ge=1)]
 
@@ -29,7 +30,7 @@ class Config(msgspec.Struct):
 
 
 class Validation(msgspec.Struct):
-    """Of a summary's validations: a loss in nats a token."""
+    """One of a summary's validations: a loss in nats a token."""
 
     loss: float
 
@@ -49,7 +50,7 @@ class Failure(msgspec.Struct):
     reason: Annotated[str, msgspec.Meta(pattern=r"\S")]
 
 
-class Attempt(msgspec.Struct):
+class AttemptEntry(msgspec.Struct):
     """An entry of the provenance."""
 
     started: str
@@ -59,7 +60,7 @@ class Attempt(msgspec.Struct):
 class Attempts(msgspec.Struct):
     """provenance.json."""
 
-    attempts: list[Attempt]
+    attempts: list[AttemptEntry]
 
 
 class Scores(msgspec.Struct):
@@ -78,5 +79,6 @@ def checked(path: Path, value: Any, shape: type[msgspec.Struct]) -> Any:
         try:
             msgspec.convert(value, shape)
         except msgspec.ValidationError as error:
-            raise UnusableFile(f"{path} is no {shape.__name__.lower()} of a run ({error}): move it away.") from error
+            kind = " ".join(re.findall("[A-Z][a-z]+", shape.__name__)).lower()
+            raise UnusableFile(f"{path} is no {kind} of a run ({error}): move it away.") from error
     return value

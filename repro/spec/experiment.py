@@ -135,7 +135,7 @@ class PlannedRun:
         return " | ".join(self.labels)
 
     @property
-    def told(self) -> str:
+    def full_row(self) -> str:
         """The row's key here, with the paper's where that isn't known by it: `DiLoCo | H = 12 (for H = 100)`."""
         theirs = self.paper_row.split(" | ")
         changed = [label for own, label in zip(self.labels, theirs, strict=True) if own != label]
@@ -146,27 +146,27 @@ def expand(experiment: Experiment, scale: str, seeds: int = 1) -> tuple[PlannedR
     """All runs of an experiment at a scale, seed by seed; rows with no counterpart at the scale are left out."""
     if not 1 <= seeds <= MOST_SEEDS:
         raise UserError(f"seeds={seeds}: choose 1 to {MOST_SEEDS:,}.")
-    found = [(row, config) for row in experiment.rows if (config := _at_scale(experiment, row, scale)) is not None]
+    rows = [(row, config) for row in experiment.rows if (config := _at_scale(experiment, row, scale)) is not None]
     return tuple(
         _planned(experiment, row, dataclasses.replace(config, seed=seed))
         for seed in range(seeds)
-        for row, config in found
+        for row, config in rows
         if not _too_short(experiment, config)
     )
 
 
 def left_out(experiment: Experiment, scale: str) -> tuple[tuple[str, str], ...]:
     """(the paper's row, why) for each row without a run at this scale."""
-    found = []
+    reasons = []
     for row in experiment.rows:
         config, name = _at_scale(experiment, row, scale), " | ".join(row.labels)
         if config is None:
             why = "left out of its grid" if row.rates and scale not in row.rates else "no counterpart"
-            found.append((name, f"{why} at scale {scale}"))
+            reasons.append((name, f"{why} at scale {scale}"))
         elif config.sync is not None and _too_short(experiment, config):
             many = counted(rounds(config), "round")
-            found.append((name, f"{many} of H = {config.sync.every} in {config.steps:,} steps"))
-    return tuple(found)
+            reasons.append((name, f"{many} of H = {config.sync.every} in {config.steps:,} steps"))
+    return tuple(reasons)
 
 
 def _at_scale(experiment: Experiment, row: Row, scale: str) -> RunConfig | None:
@@ -209,8 +209,8 @@ def shared_rows(runs: Iterable[PlannedRun]) -> tuple[str, ...]:
     rows: dict[str, dict[str, PlannedRun]] = {}
     for run in runs:
         rows.setdefault(run.run_id, {})[run.paper_row] = run
-    shared = {run_id: found.values() for run_id, found in rows.items() if len(found) > 1}
-    return tuple(f"{run_id}: {'; '.join(run.told for run in found)}." for run_id, found in shared.items())
+    shared = {run_id: by_row.values() for run_id, by_row in rows.items() if len(by_row) > 1}
+    return tuple(f"{run_id}: {'; '.join(run.full_row for run in several)}." for run_id, several in shared.items())
 
 
 def vary(config: Any, **changes: Any) -> Any:

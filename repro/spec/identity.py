@@ -35,13 +35,13 @@ def canonical(value: Any) -> Any:
         return [canonical(item) for item in value]
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         raise TypeError(f"{type(value).__name__} {value!r} has no canonical form: a config holds plain values only")
-    found = {}
+    fields = {}
     for name, is_float, neutral in _fields(type(value)):
         item = getattr(value, name)
         if neutral and item == neutral[0]:
             continue
-        found[name] = float(item) if is_float and type(item) is int else canonical(item)
-    return found
+        fields[name] = float(item) if is_float and type(item) is int else canonical(item)
+    return fields
 
 
 @functools.cache

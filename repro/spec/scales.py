@@ -65,7 +65,7 @@ def relabelled(text: str, paper: RunConfig, config: RunConfig) -> str:
         (r"(?<=τ₂ = )\d+", paper.sync.delays[-1], config.sync.delays[-1]),
     )
     for where, old, new in values:
-        text = re.sub(where, lambda found, old=old, new=new: str(new) if found[0] == str(old) else found[0], text)
+        text = re.sub(where, lambda number, old=old, new=new: str(new) if number[0] == str(old) else number[0], text)
     if text == counted(paper.sync.fragments.layers, "layer"):
         return counted(config.sync.fragments.layers, "layer")
     return text

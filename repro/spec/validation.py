@@ -33,5 +33,5 @@ def validation_id(parameters: str, windows: int) -> str:
 def declared(
     summary: Mapping[str, Any], scale: str, seq_len: int, parameters: str = "outer"
 ) -> Mapping[str, Any] | None:
-    """Of a summary, the validation that the scale declares; None where it was only validated otherwise, or not yet."""
+    """The validation of a summary that the scale declares; None where it was only validated otherwise, or not yet."""
     return summary.get("validations", {}).get(validation_id(parameters, declared_windows(scale, seq_len)))

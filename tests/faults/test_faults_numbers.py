@@ -436,7 +436,7 @@ def test_rows_that_become_one_run_say_so_in_plan_and_table(tmp_path: Path):
     for experiment in SPECS.values():
         for scale in ("smoke", "mini", "paper"):
             text = plan_text(experiment, scale)
-            assert all(f"{run.told}\n" in text for run in expand(experiment, scale))
+            assert all(f"{run.full_row}\n" in text for run in expand(experiment, scale))
 
 
 def test_what_a_scale_leaves_out_is_told():
