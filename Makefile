@@ -6,6 +6,7 @@ EVAL ?=
 ENGINE ?= xpk
 ROOT ?= runs
 OUT ?= build
+PAPER ?=
 
 PY := $(VENV)/bin/python
 digest = $(or $(shell cat requirements/$(1).txt requirements/install.sh | cksum | cut -d ' ' -f 1),$(error no cksum here))
@@ -22,12 +23,16 @@ WHERE := --scale $(SCALE) --seeds $(SEEDS) --root $(call quoted,$(ROOT))
 # Of what is only shown: as many seeds as there are, unless SEEDS says how many.
 SHOWN := --scale $(SCALE) $(if $(filter-out file,$(origin SEEDS)),--seeds $(SEEDS)) --root $(call quoted,$(ROOT)) --out $(call quoted,$(OUT))
 EVALUATION := $(if $(EVAL),--eval $(EVAL))
+OF := $(if $(PAPER),--paper $(call quoted,$(PAPER)))
 unexport PYTHONDONTWRITEBYTECODE
 
 # Tables and figures: with downstream scores, without, and those that need no run.
 SCORED := table1 table3 table5 table6 table7 figure5 figure11
 DRAWN := figure1 figure2 figure3 figure4 figure7 figure9 figure14 figure15 figure16
 SPECS := $(patsubst experiments/streaming/%.py,%,$(wildcard experiments/streaming/*.py))
+# Of a paper beside, with its name before them.
+BESIDE := $(filter-out experiments/streaming/% %/__init__.py %/base.py,$(wildcard experiments/*/*.py))
+SPECS += $(subst /,_,$(patsubst experiments/%.py,%,$(BESIDE)))
 TRAINED := $(filter-out __init__ base table2 table4 tuning $(SCORED) $(DRAWN),$(SPECS))
 .PHONY: $(SCORED) $(TRAINED) $(DRAWN)
 
@@ -54,17 +59,17 @@ $(NOTEBOOK_ENV): $(RUN_ENV)
 
 table5:  ## Table 5 and Figure 5 in miniature: train, evaluate, show (SCALE, SEEDS, EVAL=full: whole sets)
 
-paper: $(RUN_ENV)  ## the whole paper: train what is missing, one seed first, evaluate, show (SCALE, SEEDS)
-	@$(PY) -m repro run all $(WHERE)
-	@$(PY) -m repro evaluate all $(WHERE) $(EVALUATION)
-	@$(PY) -m repro build all $(SHOWN) $(EVALUATION)
-	@$(PY) -m repro report $(SHOWN) $(EVALUATION)
+paper: $(RUN_ENV)  ## the whole paper: train what is missing, one seed first, evaluate, show (SCALE, SEEDS; PAPER=scaling-laws: another one)
+	@$(PY) -m repro run all $(OF) $(WHERE)
+	@$(PY) -m repro evaluate all $(OF) $(WHERE) $(EVALUATION)
+	@$(PY) -m repro build all $(OF) $(SHOWN) $(EVALUATION)
+	@$(PY) -m repro report $(OF) $(SHOWN) $(EVALUATION)
 
-paper-plan: $(RUN_ENV)  ## what the whole paper costs: runs, tokens, FLOPs, bytes, chip-hours (SCALE, SEEDS)
-	@$(PY) -m repro plan all --scale $(SCALE) --seeds $(SEEDS)
+paper-plan: $(RUN_ENV)  ## what the whole paper costs: runs, tokens, FLOPs, bytes, chip-hours (SCALE, SEEDS, PAPER)
+	@$(PY) -m repro plan all $(OF) --scale $(SCALE) --seeds $(SEEDS)
 
-report: $(RUN_ENV)  ## one page of everything from the runs there are: build/report.html (SCALE, SEEDS: as many as there are)
-	@$(PY) -m repro report $(SHOWN) $(EVALUATION)
+report: $(RUN_ENV)  ## one page of everything from the runs there are: build/report.html (SCALE, SEEDS: as many as there are; PAPER)
+	@$(PY) -m repro report $(OF) $(SHOWN) $(EVALUATION)
 
 notebooks: $(NOTEBOOK_ENV)  ## the notebooks of analysis/notebooks in a browser: one cell to change for your own runs
 	@PYTHONPATH=$(call quoted,$(CURDIR)) $(PY) -m jupyterlab --notebook-dir analysis/notebooks
@@ -109,8 +114,8 @@ compiled: $(RUN_ENV)  ## runs of the paper compiled for TPU slices: memory, byte
 results: $(RUN_ENV)  ## docs/results.md from data/results, and the lines of it that README.md repeats
 	@$(PY) -m repro build $@ --out docs
 
-claims: $(RUN_ENV)  ## where each statement of the paper stands: calculated, and decided from the runs there are (SEEDS: as many as there are)
-	@$(PY) -m repro build $@ $(SHOWN)
+claims: $(RUN_ENV)  ## where each statement of the paper stands: calculated, and decided from the runs there are (SEEDS: as many as there are; PAPER)
+	@$(PY) -m repro build $@ $(OF) $(SHOWN)
 
 %-plan: $(RUN_ENV)  ## the runs of an experiment without running them (SCALE, SEEDS)
 	@$(PY) -m repro plan $* --scale $(SCALE) --seeds $(SEEDS)

@@ -11,6 +11,7 @@ from analysis.claims.judging import DEVIATES, NOT_DECIDABLE, REPRODUCED, VERDICT
 from analysis.claims.trained import finding
 from analysis.paper.statements import Statement, statements
 from analysis.render import Document, Grid, Notes
+from experiments.papers import DEFAULT, paper
 from repro.files import write_bytes
 
 COMPUTED: dict[str, Callable[[], Finding]] = simulated.CLAIMS | accounts.CLAIMS | undecided.CLAIMS
@@ -45,9 +46,9 @@ def decide(statement: Statement, evidence: Evidence) -> Decision:
     return Decision(statement, {PAPER: finding(statement, evidence.paper), MINI: finding(statement, evidence.mini)})
 
 
-def decide_all(evidence: Evidence) -> tuple[Decision, ...]:
-    """Every statement, in the order of the paper."""
-    return tuple(decide(statement, evidence) for statement in statements())
+def decide_all(evidence: Evidence, of: str = DEFAULT) -> tuple[Decision, ...]:
+    """Every statement of a paper, in its order."""
+    return tuple(decide(statement, evidence) for statement in statements(of))
 
 
 def counts(decisions: tuple[Decision, ...], *kinds: str) -> dict[str, int]:
@@ -105,17 +106,18 @@ def csv_text(decisions: tuple[Decision, ...]) -> str:
     return render.csv_text((*COLUMNS, "sentence"), lines)
 
 
-def build_claims(seeds: int | None, root: Path, out: Path, *, own: bool = True) -> str:
-    """Write claims.{md,csv,html,txt} under `out` from the run folders under `root`; the text to print.
+def build_claims(seeds: int | None, root: Path, out: Path, *, own: bool = True, of: str = DEFAULT) -> str:
+    """Write claims.{md,csv,html,txt} under `out`, of another paper with its prefix, from the run folders under `root`.
 
-    `seeds` None takes as many as there are.
+    The text to print; `seeds` None takes as many as there are.
     """
-    decisions = decide_all(gather(seeds, root, own=own))
+    decisions = decide_all(gather(seeds, root, own=own, of=of), of)
+    name = f"{paper(of).prefix}claims"
     full, terminal = document(decisions), render.text(document(decisions, terminal=True))
     files = {".md": render.markdown(full), ".html": render.page(full), ".csv": csv_text(decisions)}
     for suffix, content in (files | {".txt": terminal + "\n"}).items():
-        write_bytes(out / f"claims{suffix}", content.encode())
-    return f"{terminal}\n\nWritten to {out}: claims.md, claims.html, claims.csv, which give numbers and reasons."
+        write_bytes(out / f"{name}{suffix}", content.encode())
+    return f"{terminal}\n\nWritten to {out}: {name}.md, {name}.html, {name}.csv, which give numbers and reasons."
 
 
 def _counted(decisions: tuple[Decision, ...]) -> Grid:

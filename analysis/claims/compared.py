@@ -21,10 +21,11 @@ from analysis.claims.judging import (
     parity_part,
 )
 from analysis.paper import published
-from analysis.paper.published import judge_order, judge_parity, verdict
+from analysis.paper.published import Published, judge_order, judge_parity, verdict
 from analysis.paper.statements import quoted
 from analysis.tables.rows import LABELS, LOSS, TableRow
 from analysis.tables.scores import difference
+from experiments.registry import paper_of
 from repro.evaluation.tasks import TABLE_METRIC
 from repro.spec.experiment import Claim, Experiment, Kind, Pair, Points, Side
 
@@ -55,7 +56,7 @@ def compared(view: View, experiment: Experiment, claim: Claim) -> Finding:
         return _against_cells(view, experiment, claim)
     pairs = _pairs(view, experiment.name, claim)
     parts = [part for pair in pairs for part in _parts(view, experiment, claim, pair)]
-    way, allowed = WAYS[claim.kind], f"{_tolerance(claim):g}"
+    way, allowed = WAYS[claim.kind], f"{_tolerance(experiment.name, claim):g}"
     first, second = _sides(pairs)
     measure = way.measure.format(allowed, first=first, second=second)
     judge = Judge(claim.off or way.off, way.tolerance.format(allowed), claim.origin, measure)
@@ -63,11 +64,13 @@ def compared(view: View, experiment: Experiment, claim: Claim) -> Finding:
     return judge(view, experiment.name, parts, note)
 
 
-def printed(item: str, pairs: Iterable[Pair], at: Points = "all") -> str:
+def printed(cells: Iterable[Published], pairs: Iterable[Pair], at: Points = "all") -> str:
     """A sentence: these comparisons in the paper's own cells, which decide nothing here; "" where it prints none."""
-    losses = {cell.row: cell.value for cell in published.load(item) if cell.column == LOSS and cell.value is not None}
+    shown = [cell for cell in cells if cell.column == LOSS and cell.value is not None]
+    digits = max((len(cell.text.partition(".")[2]) for cell in shown), default=0)
+    losses = {cell.row: cell.value for cell in shown}
     chosen = _at([pair for pair in pairs if pair.first in losses and pair.second in losses], at)
-    gaps = [f"{losses[pair.second] - losses[pair.first]:+.2f} ({pair.label})" for pair in chosen]
+    gaps = [f"{losses[pair.second] - losses[pair.first]:+.{digits}f} ({pair.label})" for pair in chosen]
     first, second = _sides(chosen)
     return f"The paper's own cells, {second} less {first}: {', '.join(gaps)}." if gaps else ""
 
@@ -88,10 +91,10 @@ def _names(pair: Pair) -> tuple[str, str]:
     return first, second
 
 
-def _tolerance(claim: Claim) -> float:
+def _tolerance(experiment: str, claim: Claim) -> float:
     if not isinstance(claim.tolerance, str):
         return claim.tolerance
-    allowed = quoted(claim.tolerance).value
+    allowed = quoted(claim.tolerance, paper_of(experiment).name).value
     if allowed is None:
         raise ValueError(f"claim {claim.statement!r}: the paper prints no number at {claim.tolerance}")
     return allowed
@@ -115,7 +118,11 @@ def _at(pairs: list[Pair], points: Points) -> list[Pair]:
 
 
 def _parts(view: View, experiment: Experiment, claim: Claim, pair: Pair) -> Iterator[JudgedDifference]:
-    name, rows, allowed = _name(view, experiment.name, pair), (pair.first, pair.second), _tolerance(claim)
+    name, rows, allowed = (
+        _name(view, experiment.name, pair),
+        (pair.first, pair.second),
+        _tolerance(experiment.name, claim),
+    )
     match claim.kind:
         case "order":
             yield order_part(view, experiment.name, name, rows, lambda a, b: b - a)
@@ -138,8 +145,8 @@ def _score(view: View, experiment: str, claim: Claim, pair: Pair, column: str, n
         gap = difference(second, first)
         error = None if gap.standard_error is None else 100 * gap.standard_error
         points = (100 * gap.mean,)
-        ordered = claim.kind == "score order"
-        judgement = judge_order(points, error) if ordered else judge_parity(points, _tolerance(claim), error)
+        ordered, allowed = claim.kind == "score order", _tolerance(experiment, claim)
+        judgement = judge_order(points, error) if ordered else judge_parity(points, allowed, error)
         judgement = replace(judgement, seeds=min(len(first.by_seed), len(second.by_seed)))
     return JudgedDifference(", ".join(filter(None, (column, name))), judgement, (*results[0], *results[1]))
 
@@ -152,8 +159,7 @@ def _name(view: View, experiment: str, pair: Pair) -> str:
 
 
 def _printed(experiment: Experiment, claim: Claim) -> str:
-    item = experiment.printed or experiment.name
-    return "" if claim.scores or item not in published.items() else printed(item, claim.pairs, claim.at)
+    return "" if claim.scores else printed(published.cells_of(experiment), claim.pairs, claim.at)
 
 
 def _against_cells(view: View, experiment: Experiment, claim: Claim) -> Finding:
@@ -163,7 +169,7 @@ def _against_cells(view: View, experiment: Experiment, claim: Claim) -> Finding:
         row = TableRow((name,), name, view.row(experiment.name, name), {})
         if row.mean is None:
             return Finding(NOT_RUN, sentence=claim.note)
-        word = verdict(quoted(reference), row.mean, row.tolerance or 0.0, view.scale)
+        word = verdict(quoted(reference, paper_of(experiment.name).name), row.mean, row.tolerance or 0.0, view.scale)
         verdicts.append(UNDECIDED if row.tolerance is None and word != REPRODUCED else word)
         error = None if row.spread is None else row.spread / len(row.losses) ** 0.5
         numbers.append(Number(name, row.mean, error, len(row.losses)))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from analysis.paper.published import paired_differences
 from analysis.paper.statements import statements
+from experiments.papers import DEFAULT
 from experiments.registry import load
 from repro.results.collected import archive_path, filled, seeds_there
 from repro.results.read import Result, collect
@@ -127,23 +128,23 @@ class Evidence:
     mini: View
 
 
-def gather(seeds: int | None, root: Path, *, own: bool = True) -> Evidence:
-    """From the run folders under `root`, as planned with `seeds` seeds; None: as many as a scale's results have.
+def gather(seeds: int | None, root: Path, *, own: bool = True, of: str = DEFAULT) -> Evidence:
+    """Of a paper, from the run folders under `root`, as planned with `seeds` seeds; None: as many as there are.
 
     Without `own`, runs that aren't finished there are filled from the collected results.
     """
-    return Evidence(*(View(scale, _collected(scale, seeds, root, own)) for scale in ("paper", "mini")))
+    return Evidence(*(View(scale, _collected(scale, seeds, root, own, of)) for scale in ("paper", "mini")))
 
 
-def experiments() -> tuple[str, ...]:
-    """Every experiment whose runs decide a statement."""
-    return tuple(sorted({name for statement in statements() for name in statement.experiments}))
+def experiments(of: str = DEFAULT) -> tuple[str, ...]:
+    """Every experiment whose runs decide a statement of a paper."""
+    return tuple(sorted({name for statement in statements(of) for name in statement.experiments}))
 
 
-def _collected(scale: str, seeds: int | None, root: Path, own: bool) -> dict[str, tuple[Result, ...]]:
+def _collected(scale: str, seeds: int | None, root: Path, own: bool, of: str) -> dict[str, tuple[Result, ...]]:
     seeds = seeds_there(scale, root, own) if seeds is None else seeds
     collected: dict[str, tuple[Result, ...]] = {}
-    for experiment in map(load, experiments()):
+    for experiment in map(load, experiments(of)):
         collected[experiment.name] = collect(expand(experiment, scale, seeds), root, syncs=experiment.syncs)
     if own:
         return collected

@@ -30,7 +30,7 @@ def s100_closes(view: View) -> Finding:
         math.sqrt(2),
     )
     judge = Judge("below", "0", "seed spread", "Gap to Data-Parallel at the smallest size less that at the largest.")
-    return judge(view, "table5", [part], printed("table5", BESIDE_DP))
+    return judge(view, "table5", [part], printed(load("table5"), BESIDE_DP))
 
 
 def slope_dp(view: View) -> Finding:
@@ -69,7 +69,7 @@ def slight_advantage(view: View) -> Finding:
 
     part = order_part(view, "table5", "mean of all sizes", rows, advantage, 1 / math.sqrt(max(len(sizes), 1)))
     judge = Judge("below", "0", "seed spread", "Loss of the other methods less that of Data-Parallel.")
-    return judge(view, "table5", [part], printed("table5", at_each(SIZES, f"{{}} | {DP}", f"{{}} | {STREAM_30}")))
+    return judge(view, "table5", [part], printed(load("table5"), at_each(SIZES, f"{{}} | {DP}", f"{{}} | {STREAM_30}")))
 
 
 def overtraining_better(view: View) -> Finding:
@@ -81,7 +81,7 @@ def overtraining_better(view: View) -> Finding:
 
     part = order_part(view, "table1", "mean of the budgets", rows, gain, 1 / math.sqrt(len(BUDGETS)))
     judge = Judge("worse", "0", "seed spread", "Loss of Data-Parallel less that of our method.")
-    return judge(view, "table1", [part], printed("table1", OVERTRAINED))
+    return judge(view, "table1", [part], printed(load("table1"), OVERTRAINED))
 
 
 def outer_rate(view: View) -> Finding:

@@ -14,7 +14,7 @@ from analysis.paper.statements import Statement, statements
 from analysis.render import Grid
 from analysis.tables.rows import short_method
 from analysis.tables.tables import Table
-from experiments.registry import load
+from experiments.registry import load, paper_of
 from repro.spec.experiment import Experiment
 
 COMPUTED: dict[str, Callable[[View], Finding]] = scaling.CLAIMS | ablations.CLAIMS | similarity.CLAIMS
@@ -33,7 +33,7 @@ def judged(experiment: Experiment, view: View, *, stated: bool = True) -> Iterat
 
     Without `stated` its own alone.
     """
-    for statement in statements() if stated else ():
+    for statement in statements(paper_of(experiment.name).name) if stated else ():
         if experiment.name in statement.experiments:
             yield statement.id, statement.text, finding(statement, view)
     for claim in experiment.claims:

@@ -6,13 +6,14 @@ each item, statements from the scoreboard.
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from analysis import render
+from analysis.calculated import calculate
 from analysis.claims.board import CALCULATED, MINI, PAPER, Decision, counts, decide
 from analysis.claims.evidence import gather
 from analysis.claims.trained import grids
@@ -21,11 +22,12 @@ from analysis.paper.statements import Statement, statements
 from analysis.render import Document, Grid, Notes
 from analysis.tables.tables import table_of
 from analysis.tables.views import document
-from experiments.registry import in_order, load
+from experiments.papers import DEFAULT
+from experiments.registry import in_order, item, load
 from repro.errors import UserError
 from repro.results.collected import archive_path, filled, seeds_there
 from repro.results.read import Result, collect
-from repro.spec.experiment import Experiment, expand, left_out
+from repro.spec.experiment import Calculation, Experiment, expand, left_out
 
 BESIDE = ("accounts", "inconsistencies", "compiled")  # calculated, and no table or figure of the paper
 PICTURE = ("png",)  # the form that a page holds
@@ -41,6 +43,7 @@ class Source:
     root: Path
     eval_set: str | None = None
     own: bool = False
+    of: str = DEFAULT  # the paper
 
     @cached_property
     def count(self) -> int:
@@ -58,9 +61,9 @@ class Html:
         return self.html
 
 
-def names() -> tuple[str, ...]:
-    """Every item in the order of the paper: the experiments, then what is calculated beside them."""
-    return (*in_order(), *BESIDE)
+def names(of: str = DEFAULT) -> tuple[str, ...]:
+    """Every item of a paper in its order: the experiments, then what is calculated beside them."""
+    return (*in_order(of), *(BESIDE if of == DEFAULT else ()))
 
 
 def results(wanted: Iterable[str], source: Source) -> dict[str, tuple[Result, ...]]:
@@ -77,11 +80,13 @@ def results(wanted: Iterable[str], source: Source) -> dict[str, tuple[Result, ..
     return {name: tuple(itertools.islice(every, len(runs))) for name, runs in by_item.items()}
 
 
-def documents(name: str, scale: str, by_item: Mapping[str, Sequence[Result]], out: Path) -> tuple[Document, ...]:
+def documents(name: str, source: Source, by_item: Mapping[str, Sequence[Result]], out: Path) -> tuple[Document, ...]:
     """What is shown of an item; its figures are drawn under `out`, where they aren't there already."""
     if name in BESIDE:
         return (_beside(name),)
     experiment = load(name)
+    if isinstance(experiment, Calculation):
+        return (_calculated(experiment, source, out),)
     if not isinstance(experiment, Experiment):
         return (_simulated(name, experiment, out),)
     if experiment.derived:
@@ -89,7 +94,7 @@ def documents(name: str, scale: str, by_item: Mapping[str, Sequence[Result]], ou
 
         return (table2_document(experiment),)
     if not by_item[name]:
-        why = tuple(f"{row}: {reason}" for row, reason in left_out(experiment, scale))
+        why = tuple(f"{row}: {reason}" for row, reason in left_out(experiment, source.scale))
         return (Document(f"{experiment.title} ({experiment.place})", (), (Notes("Left out", why),)),)
     table = table_of(experiment, by_item[name])
     picture = report.drawn(table, out, PICTURE) if name in report.FIGURES else None
@@ -102,6 +107,7 @@ def documents(name: str, scale: str, by_item: Mapping[str, Sequence[Result]], ou
 
 def label(name: str) -> str:
     """`Table 5`, `Figure 12`, `FedPart`: its short name."""
+    name = name if name in BESIDE else item(name)
     kind = name.rstrip("0123456789")
     if kind in ("table", "figure") and kind != name:
         return f"{kind.capitalize()} {name.removeprefix(kind)}"
@@ -146,7 +152,7 @@ def show(name: str, root: str | Path | None = None, seeds: int | None = None, sc
     """
     with TemporaryDirectory() as folder:
         source = _source(root, seeds, scale, Path(folder))
-        item_documents = documents(name, scale, results([name], source), Path(folder))
+        item_documents = documents(name, source, results([name], source), Path(folder))
         return Html("\n".join(section(name, item_documents, ())))
 
 
@@ -178,6 +184,12 @@ def _source(root: str | Path | None, seeds: int | None, scale: str, empty: Path)
         )
     place = empty if root is None else Path(root)
     return Source(scale, seeds, place)
+
+
+def _calculated(spec: Calculation, source: Source, out: Path) -> Document:
+    read = report.results_at(source.scale, source.count, source.root, source.own, source.eval_set)
+    outcome = calculate(spec, read)
+    return replace(outcome.document, picture=report.drawn_by(outcome, out / spec.name, PICTURE))
 
 
 def _simulated(name: str, spec: Any, out: Path) -> Document:

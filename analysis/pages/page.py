@@ -14,13 +14,14 @@ from analysis.claims.evidence import gather
 from analysis.pages import items
 from analysis.pages.items import Source
 from analysis.render import Document
+from experiments.papers import DEFAULT, paper
 from repro.errors import UserError
 from repro.files import write_bytes
 from repro.results.read import Result
 from repro.spec.config import SCALES
 from repro.words import counted
 
-TITLE = "Streaming DiLoCo, reproduced: where the paper stands"
+TITLE = "{}, reproduced: where the paper stands"
 STYLE = """
 body{background:#fff;max-width:78em}h2{font-size:1.3em}h3{font-size:1.05em;margin-top:1.6em}
 nav{font-size:.92em;line-height:1.9;border:1px solid #ddd;border-radius:4px;padding:.5em .8em;margin:1em 0}
@@ -34,50 +35,57 @@ details::details-content{content-visibility:visible;block-size:auto}img,tr{break
 
 
 def build_page(
-    scale: str, seeds: int | None, root: Path, out: Path, eval_set: str | None = None, *, own: bool = False
+    scale: str,
+    seeds: int | None,
+    root: Path,
+    out: Path,
+    eval_set: str | None = None,
+    *,
+    own: bool = False,
+    of: str = DEFAULT,
 ) -> Path:
-    """Write report.html and the figures under `out`; its path.
+    """Write report.html, of another paper with its prefix, and the figures under `out`; its path.
 
     `seeds` None takes as many as there are. UserError for an unknown scale.
     """
     if scale not in SCALES:
         raise UserError(f"scale={scale!r}: choose one of {', '.join(SCALES)}.")
-    path = out / "report.html"
-    write_bytes(path, page(Source(scale, seeds, root, eval_set, own), out).encode())
+    path = out / f"{paper(of).prefix}report.html"
+    write_bytes(path, page(Source(scale, seeds, root, eval_set, own, of), out).encode())
     return path
 
 
 def page(source: Source, out: Path) -> str:
     """The whole page; figures are drawn under `out`."""
-    decisions = decide_all(gather(source.seeds, source.root, own=source.own))
-    names = items.names()
+    decisions = decide_all(gather(source.seeds, source.root, own=source.own, of=source.of), source.of)
+    names, title = items.names(source.of), TITLE.format(paper(source.of).short)
     by_item = items.results(names, source)
     parts = [
-        f"<h1>{html.escape(TITLE)}</h1>",
+        f"<h1>{html.escape(title)}</h1>",
         f"<p>{html.escape(_runs_in_words(source, by_item))}</p>",
-        *_scoreboard(decisions),
+        *_scoreboard(decisions, names),
     ]
     for name in names:
-        body = items.section(name, items.documents(name, source.scale, by_item, out), decisions)
+        body = items.section(name, items.documents(name, source, by_item, out), decisions)
         parts += [f'<section id="{name}">', *body, '<p class="up"><a href="#contents">Contents</a></p>', "</section>"]
-    return render.whole_page(TITLE, parts, STYLE)
+    return render.whole_page(title, parts, STYLE)
 
 
-def _scoreboard(decisions: tuple[Decision, ...]) -> list[str]:
+def _scoreboard(decisions: tuple[Decision, ...], names: Sequence[str]) -> list[str]:
     """Counts, the contents, then every statement."""
     stands = board(decisions)
     first = Document(stands.title, stands.lead, (items.verdict_grid(decisions),))
     return [
         '<section id="scoreboard">',
         *render.body(first, 2),
-        *_contents(),
+        *_contents(names),
         *render.body(Document("", (), stands.sections[1:]), 2),
         "</section>",
     ]
 
 
-def _contents() -> list[str]:
-    links = [f'<a href="#{name}">{html.escape(items.label(name))}</a>' for name in items.names()]
+def _contents(names: Sequence[str]) -> list[str]:
+    links = [f'<a href="#{name}">{html.escape(items.label(name))}</a>' for name in names]
     return ['<nav id="contents" aria-label="Contents"><a href="#scoreboard">Scoreboard</a>', *links, "</nav>"]
 
 
@@ -91,7 +99,7 @@ def _runs_in_words(source: Source, by_item: Mapping[str, Sequence[Result]]) -> s
     }
     seeds = counted(source.count, "seed")
     sentence = (
-        f"arXiv 2501.18512. Trained items at scale {source.scale}, {seeds}: "
+        f"arXiv {paper(source.of).id}. Trained items at scale {source.scale}, {seeds}: "
         f"{len(done)} of {len(runs)} runs are finished, {collected} of them taken from the collected results"
     )
     return "; ".join([sentence, *(f"{count} {what}" for what, count in unclean.items() if count)]) + "."

@@ -6,22 +6,27 @@ importing a plotting library. Files are written under another name and renamed.
 
 import importlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from analysis import render
+from analysis.calculated import COLUMNS as CALCULATED
+from analysis.calculated import Calculated, Results, calculate
 from analysis.claims.trained import grids
 from analysis.pages.stamps import digest
 from analysis.paper.plan import plan_text
+from analysis.paper.statements import statements
 from analysis.render import Document
 from analysis.tables.tables import Table, table_of
 from analysis.tables.views import COLUMNS, csv_rows, document
-from experiments.registry import load, names, trained
+from experiments.papers import DEFAULT
+from experiments.registry import in_order, load, names, trained
 from repro.errors import UserError, check_known
 from repro.files import read_json, write_bytes
 from repro.results.collected import archive_path, filled
-from repro.results.read import collect
+from repro.results.read import Result, collect
 from repro.spec.config import SCALES
-from repro.spec.experiment import Experiment, expand
+from repro.spec.experiment import Calculation, Experiment, expand
 
 ILLUSTRATED = ("figure1", "figure2")
 ABLATIONS = ("figure6", "figure8", "figure10", "figure11", "figure12", "figure13", "fedpart")
@@ -33,30 +38,43 @@ FIGURES = {  # experiment -> the function that draws its runs, and its module
 
 
 def build(
-    name: str, scale: str, seeds: int | None, root: Path, out: Path, eval_set: str | None = None, *, own: bool = True
+    name: str,
+    scale: str,
+    seeds: int | None,
+    root: Path,
+    out: Path,
+    eval_set: str | None = None,
+    *,
+    own: bool = True,
+    of: str = DEFAULT,
 ) -> str:
     """Write everything of an item under `out`; the text to print. UserError for an unknown item.
 
-    `seeds` None: one, and of the statements as many as there are. Without `own`, runs that aren't finished under `root`
-    are filled from the collected results.
+    `of` is the paper of `all` and `claims`. `seeds` None: one, and of the statements as many as there are. Without
+    `own`, runs that aren't finished under `root` are filled from the collected results.
     """
     if scale not in SCALES:
         raise UserError(f"scale={scale!r}: choose one of {', '.join(SCALES)}.")
     if name in COMPUTED:
         return COMPUTED[name](out)
     if name == "all":
-        built = [build(item.name, scale, seeds, root, out, eval_set, own=own) for item in trained("all")]
-        built += [make(out) for item, make in COMPUTED.items() if item != "results"]  # a page of docs, not of a root
-        built += [draw(figure, out) for figure in ILLUSTRATED]
-        built.append(build("claims", scale, seeds, root, out, own=own))
+        built = [build(item, scale, seeds, root, out, eval_set, own=own) for item in _tables(of)]
+        if of == DEFAULT:
+            # all but a page of docs, which is not of a root
+            built += [make(out) for item, make in COMPUTED.items() if item != "results"]
+            built += [draw(figure, out) for figure in ILLUSTRATED]
+        if statements(of):
+            built.append(build("claims", scale, seeds, root, out, own=own, of=of))
         return "\n\n".join(built)
     if name == "claims":
         from analysis.claims.board import build_claims  # the simulator, which no table of runs needs
 
-        return build_claims(seeds, root, out, own=own)
+        return build_claims(seeds, root, out, own=own, of=of)
     seeds = 1 if seeds is None else seeds
     check_known("unknown item", name, (*names(), *COMPUTED, "claims", "all"))
     experiment = load(name)
+    if isinstance(experiment, Calculation):
+        return _build_calculation(experiment, scale, seeds, root, out, own)
     if not isinstance(experiment, Experiment):
         return draw(name, out)
     if name == "table2":
@@ -72,12 +90,56 @@ def unused(name: str) -> tuple[str, ...]:
         return "scale", "eval"
     if name == "all" or name not in (*names(), *COMPUTED):
         return ()
+    return ("paper", *_unread(name))
+
+
+def _unread(name: str) -> tuple[str, ...]:
     experiment = None if name in COMPUTED else load(name)
+    if isinstance(experiment, Calculation) and experiment.reads:
+        return ("eval",)
     if not isinstance(experiment, Experiment):
         return "scale", "seeds", "root", "eval", "own"
     if name == "table2":
         return "root", "eval", "own"
     return () if experiment.scored else ("eval",)
+
+
+def _tables(of: str) -> tuple[str, ...]:
+    """What of a paper is trained, and what is calculated by its spec."""
+    calculated = tuple(name for name in in_order(of) if isinstance(load(name), Calculation))
+    return (*(experiment.name for experiment in trained("all", of)), *calculated)
+
+
+def results_at(scale: str, seeds: int, root: Path, own: bool, eval_set: str | None = None) -> Results:
+    """What reads the results of an experiment: from run folders and, but for `own`, from the collected ones."""
+
+    def results(name: str) -> Sequence[Result]:
+        experiment = load(name)
+        found = collect(expand(experiment, scale, seeds), root, eval_set, syncs=experiment.syncs)
+        return found if own else filled(found, archive_path(scale), eval_set)
+
+    return results
+
+
+def _build_calculation(spec: Calculation, scale: str, seeds: int, root: Path, out: Path, own: bool) -> str:
+    outcome = calculate(spec, results_at(scale, seeds, root, own))
+    stem = out / spec.name
+    files = [f"{spec.name}{suffix}" for suffix in (".md", ".tex", ".html", ".csv")]
+    picture = drawn_by(outcome, stem) if outcome.figure else None
+    render.write(replace(outcome.document, picture=picture), stem)
+    write_bytes(stem.with_suffix(".csv"), render.csv_text(CALCULATED, outcome.lines).encode())
+    figure = f" and {picture.name}" if picture else ""
+    return f"{render.text(outcome.document)}\n\nWritten to {out}: {', '.join(files)}{figure}."
+
+
+def drawn_by(outcome: Calculated, stem: Path, forms: Sequence[str] = ("png", "svg")) -> Path | None:
+    """The figure of a calculation, drawn anew: it takes less than to tell whether it would be the same."""
+    if outcome.figure is None:
+        return None
+    from analysis.figures.style import save  # matplotlib
+
+    save(outcome.figure(), stem, forms)
+    return stem.with_suffix(".png")
 
 
 def build_runs(
@@ -91,10 +153,7 @@ def build_runs(
     own: bool = True,
 ) -> str:
     """Write all of an experiment of trained runs, finished or not; `eval_set` as in `repro.evaluation.tasks.SETS`."""
-    results = collect(expand(experiment, scale, seeds), root, eval_set, syncs=experiment.syncs)
-    if not own:
-        results = filled(results, archive_path(scale), eval_set)
-    table = table_of(experiment, results)
+    table = table_of(experiment, results_at(scale, seeds, root, own, eval_set)(experiment.name))
     picture = drawn(table, out) if experiment.name in FIGURES else None
     beside = draw("figure6b", out) if experiment.name == "figure6" else ""
     stem = out / experiment.name

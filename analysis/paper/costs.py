@@ -1,4 +1,4 @@
-"""What the whole paper costs: each experiment's runs, and all of them with shared runs counted once. No JAX.
+"""What a whole paper costs: each experiment's runs, and all of them with shared runs counted once. No JAX.
 
 python -m repro plan all --scale paper [--json]
 """
@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from experiments.papers import DEFAULT, paper
 from experiments.registry import trained
 from repro.network.account import run_bytes
 from repro.spec.experiment import PlannedRun, expand, left_out, unique
@@ -36,11 +37,11 @@ class Cost:
         return self.flops / (UTILISATION * CHIP_FLOPS * SECONDS_AN_HOUR)
 
 
-def costs(scale: str, seeds: int = 1) -> tuple[Cost, ...]:
-    """One for each experiment that trains, and the last for all together. UserError on a bad scale."""
+def costs(scale: str, seeds: int = 1, of: str = DEFAULT) -> tuple[Cost, ...]:
+    """One for each experiment of a paper that trains, and the last for all together. UserError on a bad scale."""
     seen: dict[str, PlannedRun] = {}
     items = []
-    for experiment in trained("all"):
+    for experiment in trained("all", of):
         runs = unique(expand(experiment, scale, seeds))
         shared = sum(run.run_id in seen for run in runs)
         missing = len(left_out(experiment, scale))
@@ -63,19 +64,19 @@ def _cost(item: str, place: str, runs: Sequence[PlannedRun], shared: int, missin
     )
 
 
-def costs_json(scale: str, seeds: int = 1) -> str:
+def costs_json(scale: str, seeds: int = 1, of: str = DEFAULT) -> str:
     """The costs as JSON."""
-    rows = [asdict(cost) | {"chip_hours": cost.chip_hours} for cost in costs(scale, seeds)]
+    rows = [asdict(cost) | {"chip_hours": cost.chip_hours} for cost in costs(scale, seeds, of)]
     basis = {"chip": CHIP, "peak_flops_per_s": CHIP_FLOPS, "utilisation": UTILISATION}
     return json.dumps({"scale": scale, "seeds": seeds, "basis": basis, "items": rows}, indent=1)
 
 
-def costs_text(scale: str, seeds: int = 1) -> str:
+def costs_text(scale: str, seeds: int = 1, of: str = DEFAULT) -> str:
     """A line an item, and the whole."""
-    items = costs(scale, seeds)
+    items = costs(scale, seeds, of)
     head = ("item", "where", "runs", "shared", "left out", "tokens", "FLOPs", "sent", f"{CHIP}-hours")
     lines = [
-        f"The whole paper at scale {scale}, {counted(seeds, 'seed')}",
+        f"The whole paper at scale {scale}, {counted(seeds, 'seed')}: {paper(of).short}, arXiv {paper(of).id}",
         "",
         *aligned(head, map(_cells, items), left=2),
         "",

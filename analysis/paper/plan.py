@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from analysis.paper.assumptions import footnotes
-from analysis.paper.published import Published, by_place, interval, items, load
+from analysis.paper.published import Published, by_place, cells_of, interval, load
+from experiments.papers import DEFAULT
+from experiments.registry import paper_of
 from repro.corpora import CORPORA
 from repro.errors import UserError
 from repro.network.account import run_bytes
@@ -47,7 +49,7 @@ class Plan:
 
 def plan(experiment: Experiment, scale: str, seeds: int = 1) -> tuple[Plan, ...]:
     """Each run of `experiment` once, in order; UserError for what is simulated and has no runs."""
-    printed = _printed(experiment.printed or experiment.name)
+    printed = _printed(experiment)
     runs = _expanded(experiment, scale, seeds)
     rows: dict[str, list[str]] = {}
     for run in runs:
@@ -93,10 +95,11 @@ def _expanded(experiment: Experiment, scale: str, seeds: int) -> tuple[PlannedRu
     return expand(experiment, scale, seeds)
 
 
-def _printed(item: str) -> dict[tuple[str, str], Published]:
+def _printed(experiment: Experiment) -> dict[tuple[str, str], Published]:
     """The cells that stand beside a plan: FLOPs of the experiment's own table, budgets of Table 2."""
-    own = load(item) if item in items() else ()
-    return by_place([*load("table2"), *(cell for cell in own if cell.column == "Flops")])
+    own = (cell for cell in cells_of(experiment) if cell.column == "Flops")
+    budgets = load("table2") if paper_of(experiment.name).name == DEFAULT else ()
+    return by_place([*budgets, *own])
 
 
 def _planned(run: PlannedRun, rows: tuple[str, ...], printed: dict[tuple[str, str], Published]) -> Plan:
@@ -212,7 +215,7 @@ def _architectures(runs: Sequence[PlannedRun], entries: Sequence[Plan]) -> list[
     if not at_paper:
         return aligned(head, rows)
     beside = ("Hidden dim", "Num layers", "Num heads", "Token budget")
-    cells = _printed("table2")
+    cells = by_place(load("table2"))
     rows = [(*row, *(cells[row[0], column].text for column in beside)) for row in rows]
     note = "The hidden dim is the width of the feed-forward layer: d = F / 4. N = 12 d² L + V d; tokens = 20 N."
     return [

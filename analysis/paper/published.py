@@ -1,6 +1,6 @@
 """The published numbers, and what may be said of ours beside them.
 
-A published number lives once, as a cell of `data/papers/2501.18512/<item>.csv`; nothing in the code repeats one. Two
+A published number lives once, as a cell of `data/papers/<paper>/<item>.csv`; nothing in the code repeats one. Two
 kinds of comparison are made here and never mixed: a *verdict* compares one paper-scale result with one
 published cell, both ways (better than the tolerance is a deviation too); a *judgement* compares our own runs
 with each other over seeds, at any scale. Standard library only, so that plans and tables answer at once.
@@ -14,9 +14,11 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Literal
 
+from experiments.papers import DEFAULT, paper
+from experiments.registry import item, paper_of
 from repro.errors import UserError
+from repro.spec.experiment import Experiment
 
-PAPER_DATA = Path(__file__).resolve().parents[2] / "data" / "papers" / "2501.18512"
 FIELDS = ("row", "column", "text", "value", "rule", "where")
 RULES = ("rounded", "truncated")
 CLAIMS = "claims"  # a file of statements, not of cells: `analysis.claims`
@@ -62,17 +64,23 @@ class Judgement:
     seeds: int
 
 
-def items() -> tuple[str, ...]:
-    """The tables and figures with published numbers."""
-    return tuple(sorted(path.stem for path in PAPER_DATA.glob("*.csv") if path.stem != CLAIMS))
+def items(of: str = DEFAULT) -> tuple[str, ...]:
+    """The tables and figures of a paper with published numbers."""
+    return tuple(sorted(path.stem for path in paper(of).folder.glob("*.csv") if path.stem != CLAIMS))
 
 
-def load(item: str) -> tuple[Published, ...]:
-    """The published cells of a table or figure, in printed order; UserError if unknown or malformed."""
-    known = items()
-    if item not in known:
-        raise UserError(f"no published numbers for {item!r}: choose one of {', '.join(known)}.")
-    return read(PAPER_DATA / f"{item}.csv")
+def load(name: str, of: str = DEFAULT) -> tuple[Published, ...]:
+    """The published cells of a paper's table or figure, in printed order; UserError if unknown or malformed."""
+    known = items(of)
+    if name not in known:
+        raise UserError(f"no published numbers for {name!r}: choose one of {', '.join(known)}.")
+    return read(paper(of).folder / f"{name}.csv")
+
+
+def cells_of(experiment: Experiment) -> tuple[Published, ...]:
+    """The cells that its paper prints of an experiment; none where it prints no such table."""
+    of, name = paper_of(experiment.name).name, experiment.printed or item(experiment.name)
+    return load(name, of) if name in items(of) else ()
 
 
 def read(path: Path) -> tuple[Published, ...]:

@@ -9,6 +9,7 @@ from analysis.render import Notes
 from analysis.tables import score_views
 from analysis.tables.rows import TableRow, short_method
 from analysis.tables.tables import Table
+from experiments.registry import item, paper_of
 from experiments.streaming.base import OUTER
 from repro.results.read import Result
 from repro.spec.config import OuterConfig
@@ -107,8 +108,9 @@ def _sources(table: Table) -> Iterator[str]:
         yield f"Ours: {count} results are the collected ones of data/results/{table.scale}.json, by the ids below."
     if table.cells:
         places = dict.fromkeys(cell.where for cell in table.cells)
-        item = table.experiment.printed or table.experiment.name
-        yield f"The paper's: data/papers/2501.18512/{item}.csv ({'; '.join(places)}), in the characters printed."
+        name = table.experiment.printed or item(table.experiment.name)
+        path = f"data/papers/{paper_of(table.experiment.name).id}/{name}.csv"
+        yield f"The paper's: {path} ({'; '.join(places)}), in the characters printed."
     yield from _rounds_beside(table)
     yield from _attempts(table.results)
     yield from _versions(table.results)

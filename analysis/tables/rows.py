@@ -4,6 +4,7 @@ No pandas, no plotting, no JAX, so that a table of finished runs prints at once.
 """
 
 import math
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +12,11 @@ from functools import cached_property
 
 from analysis.paper.published import Published, verdict
 from analysis.tables.scores import Score, gather_scores
-from experiments.streaming.base import SIZES
 from repro.results.read import Result
 
 LABELS = " | "  # between the labels of a row
 LOSS, FLOPS = "Eval Loss", "Flops"
+SIZE = re.compile(r"\d+(\.\d+)?[kMB]")  # a label such as 35M, at any scale
 SCORES = ("HellaSwag", "Piqa", "Arc Easy")
 SHORT = (
     ("Streaming DiLoCo with overlapped FP4 com., ", "Streaming "),
@@ -35,7 +36,7 @@ class TableRow:
     @property
     def sized(self) -> bool:
         """Whether its first label is a size; others begin with the method."""
-        return self.paper_row.split(LABELS)[0] in SIZES
+        return SIZE.fullmatch(self.paper_row.split(LABELS)[0]) is not None
 
     @property
     def point(self) -> str:

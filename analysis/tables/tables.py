@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.paper.fits import Line, power_law, published_points, semi_log
-from analysis.paper.published import Published, by_place
+from analysis.paper.published import Published, by_place, cells_of
 from analysis.paper.published import load as load_cells
 from analysis.paper.simulated import Account, accounts_of
-from analysis.tables.rows import LOSS, TableRow, own_points, own_rows, printed_rows
-from experiments.registry import load
+from analysis.tables.rows import LOSS, SCORES, TableRow, own_points, own_rows, printed_rows
+from experiments.papers import DEFAULT
+from experiments.registry import load, paper_of
 from experiments.streaming.base import DP
 from experiments.streaming.table5 import STREAM_100
 from repro.evaluation.tasks import TABLE_METRIC
@@ -62,10 +63,12 @@ class Table:
 
 
 def table_of(experiment: Experiment, results: Sequence[Result]) -> Table:
-    """The table of an experiment: beside the published cells where the paper prints a table, its rows alone elsewhere.
+    """The table of an experiment: beside the published cells where its paper prints a table, its rows alone elsewhere.
 
     ValueError without results.
     """
+    if paper_of(experiment.name).name != DEFAULT:
+        return _other_papers(experiment, results)
     item = experiment.printed or experiment.name
     printed = {"table1": table1, "table3": table3, "table6": table6, "table7": table7}
     if item in printed:
@@ -74,6 +77,14 @@ def table_of(experiment: Experiment, results: Sequence[Result]) -> Table:
         return table5(results, load_cells(item), experiment, load_cells("statements"))
     elsewhere = printed_elsewhere(experiment, {name: load_cells(name) for name in ("table5", "table6", "table7")})
     return runs_table(results, experiment, load_cells("statements"), elsewhere)
+
+
+def _other_papers(experiment: Experiment, results: Sequence[Result]) -> Table:
+    """Of a paper whose tables need no view of their own: losses and scores beside those printed, or rows alone."""
+    cells = tuple(cell for cell in cells_of(experiment) if cell.column in (LOSS, *SCORES))
+    if not any(cell.column == LOSS for cell in cells):
+        return runs_table(results, experiment)
+    return _table(results, cells, experiment, printed_rows(results, cells))
 
 
 def table1(results: Sequence[Result], cells: Sequence[Published], experiment: Experiment) -> Table:

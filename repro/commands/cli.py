@@ -152,7 +152,8 @@ def _add_compile(commands: "argparse._SubParsersAction") -> None:
 
 
 def _experiment_arguments(parser: argparse.ArgumentParser, seeds: str = "default 1") -> None:
-    parser.add_argument("experiment", help="a module of experiments/, such as table5, or all")
+    parser.add_argument("experiment", help="such as table5 or scaling_laws_table4, by its file in experiments/; or all")
+    options.add_paper(parser)
     options.add_scale(parser)
     options.add_seeds(parser, default=seeds)
 
@@ -190,6 +191,7 @@ def _page_arguments(parser: argparse.ArgumentParser) -> None:
 def _report_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_scale(parser, "of the trained items: ")
     parser.add_argument("--seeds", type=options.seeds, help="seeds 0 .. N-1 (default: as many as there are)")
+    options.add_paper(parser)
     options.add_root(parser)
     _page_arguments(parser)
 
@@ -233,8 +235,9 @@ def _plan(args: argparse.Namespace) -> int:
     from experiments.registry import load
 
     if args.experiment == "all":
-        print((costs_json if args.json else costs_text)(args.scale, args.seeds))
+        print((costs_json if args.json else costs_text)(args.scale, args.seeds, args.paper))
         return 0
+    options.refuse(args, ("paper",), f"{args.experiment} is of one paper, whichever is named")
     show = plan_json if args.json else plan_text
     print(show(load(args.experiment), args.scale, args.seeds))
     return 0
@@ -273,7 +276,8 @@ def _build(args: argparse.Namespace) -> int:
     from repro.runs.folder import named
 
     options.refuse(args, unused(args.experiment), f"{args.experiment} is made without")
-    print(build(args.experiment, args.scale, args.seeds, named(args.root), args.out, args.eval, own=args.own))
+    of = args.paper
+    print(build(args.experiment, args.scale, args.seeds, named(args.root), args.out, args.eval, own=args.own, of=of))
     return 0
 
 
@@ -281,12 +285,11 @@ def _report(args: argparse.Namespace) -> int:
     from analysis.pages.page import build_page
     from repro.runs.folder import named
 
-    print(build_page(args.scale, args.seeds, named(args.root), args.out, args.eval, own=args.own))
+    print(build_page(args.scale, args.seeds, named(args.root), args.out, args.eval, own=args.own, of=args.paper))
     return 0
 
 
 def _collect(args: argparse.Namespace) -> int:
-    from experiments.registry import trained
     from repro.results.collected import archive_path, save
     from repro.results.read import collect
     from repro.runs.folder import existing
@@ -297,7 +300,7 @@ def _collect(args: argparse.Namespace) -> int:
     existing(args.root)
     path = archive_path(args.scale, args.to) if args.to else archive_path(args.scale)
     refused = 0
-    for experiment in trained(args.experiment):
+    for experiment in options.chosen(args):
         runs = expand(experiment, args.scale, args.seeds)
         collected = save(collect(runs, args.root, args.eval, syncs=experiment.syncs), path)
         print(f"{path}, {experiment.name}: {collected.sentence}")

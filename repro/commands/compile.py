@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("experiment", metavar="EXPERIMENT|RUN|all", help="a module of experiments/, a run's id in --root, or all specs")
     add("--topology", help="chips of one slice, such as v5e:4x4 (default: by the rule, docs/compile.md)")
     add("--slices", type=options.count, help="slices, joined by the data-center network (default: one a replica)")
+    options.add_paper(parser)
     options.add_scale(parser, default="paper")
     options.add_run(parser)
     add("--missing", action="store_true", help="only runs that neither an earlier call nor data/results holds")
@@ -172,7 +173,7 @@ def _on(args: argparse.Namespace, run: "PlannedRun") -> "Placement":
 
 def _planned(args: argparse.Namespace) -> "tuple[PlannedRun, ...]":
     """Every run of the experiment, of all specs, or the one run of --root that is named."""
-    from experiments.registry import names, trained
+    from experiments.registry import names
     from repro.files import names as listed
     from repro.runs.folder import find_run
     from repro.spec.experiment import PlannedRun, expand, unique
@@ -180,11 +181,11 @@ def _planned(args: argparse.Namespace) -> "tuple[PlannedRun, ...]":
     if args.experiment in (*names(), "all"):
         options.refuse(args, ("root",), "it says where a run lies, and an experiment is named")
     elif any(name.startswith(args.experiment) for name in listed(args.root)):
-        options.refuse(args, ("scale",), "it says which runs an experiment has, and a run is named")
+        options.refuse(args, ("paper", "scale"), "they say which runs an experiment has, and a run is named")
         folder = find_run(args.root, args.experiment)
         config = folder.config()
         return (PlannedRun((folder.run_id,), folder.run_id, config, folder.run_id),)
-    runs = unique(run for spec in trained(args.experiment) for run in expand(spec, args.scale))
+    runs = unique(run for spec in options.chosen(args) for run in expand(spec, args.scale))
     if not runs:
         raise UserError(f"{args.experiment} trains nothing at scale {args.scale}: there is nothing to compile.")
     return runs

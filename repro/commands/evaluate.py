@@ -31,6 +31,7 @@ UNREAD = ("eval", "tasks", "limit", "step", "workers", "batch", "source")  # by 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
     """Arguments of `evaluate`."""
     parser.add_argument("what", nargs="+", help="an experiment such as table5, or run ids, or their beginnings")
+    options.add_paper(parser)
     options.add_scale(parser, "of an experiment: ")
     options.add_seeds(parser, "of an experiment: ")
     parser.add_argument(
@@ -67,7 +68,9 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def refuse_experiment(args: argparse.Namespace) -> None:
-    """UserError for --scale and --seeds where no experiment is named."""
+    """UserError for --scale and --seeds where no experiment is named, and for --paper without all of them."""
+    if "all" not in args.what and "paper" in args.usual:
+        options.refuse(args, ("paper",), "it says which paper `all` is")
     if not set(args.what) & {*names(), "all"}:
         options.refuse(args, ("scale", "seeds"), "they say which runs an experiment has, and runs are named")
 
@@ -140,7 +143,7 @@ def _estimate(todo: tuple[Job, ...], workers: int, hardware: Hardware) -> str:
 def _jobs(args: argparse.Namespace) -> Iterable[Job]:
     for what in args.what:
         if what == "all":
-            for experiment in trained("all"):
+            for experiment in trained("all", args.paper):
                 if experiment.scored or args.windows is not None:
                     yield from _experiment_jobs(experiment.name, args)
         elif what in names():

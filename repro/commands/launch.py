@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("experiment", help="a module of experiments/, such as table5, or all")
     add("--engine", choices=("local", *ELSEWHERE), default="local", help=HELP)
+    options.add_paper(parser)
     options.add_scale(parser)
     options.add_seeds(parser)
     add("--root", help="where run folders lie (default: runs, or launch.toml's)")
@@ -126,10 +127,9 @@ def _flags(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _runs(args: argparse.Namespace) -> tuple[PlannedRun, ...]:
-    from experiments.registry import trained
     from repro.spec.experiment import expand, unique
 
-    runs = unique(run for e in trained(args.experiment) for run in expand(e, args.scale, args.seeds))
+    runs = unique(run for e in options.chosen(args) for run in expand(e, args.scale, args.seeds))
     for name in args.run or ():
         if not any(run.run_id.startswith(name) for run in runs):
             raise UserError(f"no run of {args.experiment} at scale {args.scale} begins with {name!r}: see its plan.")

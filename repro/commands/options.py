@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NoReturn
 
+from experiments.papers import DEFAULT, paper, papers
+from experiments.registry import trained
 from repro.disk import local
 from repro.errors import UserError
 from repro.files import place
 from repro.runs.folder import RUNS
 from repro.spec.config import MOST_STEPS, SCALES, Seed
-from repro.spec.experiment import MOST_SEEDS
+from repro.spec.experiment import MOST_SEEDS, Experiment
 from repro.values import Address, Seconds, one_of, option, text, whole
 
 scale = option(Annotated[str, one_of(*SCALES)])
@@ -40,6 +42,23 @@ def add_scale(parser: argparse._ActionsContainer, of: str = "", default: str = "
     """--scale of an experiment, or `of` which others."""
     first, second, third = (f"{name} (default)" if name == default else name for name in SCALES)
     parser.add_argument("--scale", type=scale, default=default, help=f"{of}{first}, {second} or {third}")
+
+
+def add_paper(parser: argparse.ArgumentParser) -> None:
+    """--paper: which paper `all` is."""
+    parser.add_argument("--paper", type=lambda name: paper(name).name, default=DEFAULT, help=f"of all: {_papers()}")
+
+
+def _papers() -> str:
+    """The names there are."""
+    return ", ".join(f"{each.name} (default)" if each.name == DEFAULT else each.name for each in papers())
+
+
+def chosen(args: argparse.Namespace) -> tuple[Experiment, ...]:
+    """The experiment that is named, or all that a paper trains; UserError for what trains nothing."""
+    if args.experiment != "all":
+        refuse(args, ("paper",), f"{args.experiment} is of one paper, whichever is named")
+    return trained(args.experiment, args.paper)
 
 
 def add_run(parser: argparse._ActionsContainer) -> None:

@@ -29,6 +29,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 def add_status(parser: argparse.ArgumentParser) -> None:
     """Options of `status`."""
     parser.add_argument("experiment", nargs="?", help="a module of experiments/, or all (default: what is in the root)")
+    options.add_paper(parser)
     options.add_scale(parser)
     options.add_seeds(parser)
     options.add_root(parser)
@@ -38,11 +39,10 @@ def add_status(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train what is missing of an experiment; 1 when a program failed, 2 when a run can't be done, 42 when stopped."""
-    from experiments.registry import trained
     from repro.runs.sweep import Outcome, failed_before, pending, unusable
     from repro.spec.experiment import expand
 
-    experiments = trained(args.experiment)
+    experiments = options.chosen(args)
     if not any(experiment.scored for experiment in experiments):
         options.refuse(args, ("eval",), f"nothing of {args.experiment} is scored")
     # One seed first: every item has its first results before any has its second.
@@ -104,13 +104,12 @@ def _sweep(args: argparse.Namespace, crew: "Crew", runs: tuple[PlannedRun, ...])
 
 def _unscored(args: argparse.Namespace) -> "list[tuple[RunConfig, EvalSpec]]":
     """What `evaluate` will have to do when all is trained, each evaluation once."""
-    from experiments.registry import trained
     from repro.evaluation.tasks import choose, read_result
     from repro.runs.folder import RunFolder
     from repro.spec.experiment import expand
 
     unscored = {}
-    for run in (r for e in trained(args.experiment) if e.scored for r in expand(e, args.scale, args.seeds)):
+    for run in (r for e in options.chosen(args) if e.scored for r in expand(e, args.scale, args.seeds)):
         spec, steps = choose(run.config, args.eval, parameters=run.parameters), run.config.steps
         if read_result(RunFolder(args.root, run.run_id), spec, steps) is None:
             unscored[run.run_id, spec.id(steps)] = run.config, spec
@@ -119,7 +118,6 @@ def _unscored(args: argparse.Namespace) -> "list[tuple[RunConfig, EvalSpec]]":
 
 def status(args: argparse.Namespace) -> int:
     """Show how far the runs of an experiment are, or all runs of a root."""
-    from experiments.registry import trained
     from repro.runs import status as progress
     from repro.runs.folder import existing, named
     from repro.spec.experiment import expand
@@ -129,9 +127,9 @@ def status(args: argparse.Namespace) -> int:
     if args.watch:
         options.refuse(args, ("json",), "--watch shows a screen")
     if not args.experiment:
-        options.refuse(args, ("scale", "seeds"), "they say which runs an experiment has")
+        options.refuse(args, ("paper", "scale", "seeds"), "they say which runs an experiment has")
     if args.experiment:
-        runs = [run for e in trained(args.experiment) for run in expand(e, args.scale, args.seeds)]
+        runs = [run for e in options.chosen(args) for run in expand(e, args.scale, args.seeds)]
     if runs is None:
         existing(args.root)
     if args.watch:

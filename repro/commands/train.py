@@ -12,6 +12,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+from experiments.papers import DEFAULT, papers
 from experiments.registry import trained
 from repro.commands import options
 from repro.cores import cores
@@ -178,7 +179,8 @@ def _config(args: argparse.Namespace) -> RunConfig:
 
 
 def _run_of(args: argparse.Namespace) -> RunConfig:
-    for experiment in trained(args.experiment):
+    of = [paper.name for paper in papers()] if args.experiment == "all" else [DEFAULT]
+    for experiment in (e for name in of for e in trained(args.experiment, name)):
         for run in expand(experiment, args.scale, args.seeds):
             if run.run_id == str(args.config):
                 return run.config

@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from repro.errors import UserError, check_known
 from repro.spec.canonical import canonical_config
@@ -106,7 +106,7 @@ class Experiment:
     mini_model: str = ""  # whose miniature stands in for the one size of an ablation; "" goes by the ladder
     scored: bool = False  # its table or figure has downstream scores
     syncs: bool = False  # drawn from the runs' logs of outer gradients
-    printed: str = ""  # the item of data/papers/2501.18512 with its cells, where that isn't its own name
+    printed: str = ""  # the item of its paper's folder with its cells, where that isn't its own name
     min_rounds: int = 0  # a miniature with fewer rounds of H steps is left out, and the plan says so
 
     def __post_init__(self) -> None:
@@ -118,11 +118,27 @@ class Experiment:
 
 
 @dataclass(frozen=True)
+class Calculation:
+    """An item that is calculated, as data: `by` is the function that does it, `analysis.module:function`.
+
+    It has no rows to train; `reads` names the experiments whose results it shows beside the paper's numbers.
+    """
+
+    name: str
+    title: str
+    place: str
+    by: str
+    reads: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    rows: ClassVar[tuple[()]] = ()
+
+
+@dataclass(frozen=True)
 class PlannedRun:
     """One run of an expanded experiment."""
 
     labels: tuple[str, ...]  # as shown at this scale
-    paper_row: str  # the row's key in data/papers/2501.18512
+    paper_row: str  # the row's key in the paper's published cells
     config: RunConfig  # the canonical one
     run_id: str
     x: float | None = None

@@ -1,0 +1,41 @@
+"""Items that are calculated: from a paper's own numbers, the simulator, or the results of trained experiments.
+
+A spec (`repro.spec.experiment.Calculation`) names its function; nothing here or in the pages knows one by its name.
+"""
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.paper.published import Published, verdict
+from analysis.render import Document
+from repro.results.read import Result
+from repro.spec.experiment import Calculation
+
+COLUMNS = ("row", "column", "ours", "spread", "n", "paper", "tolerance", "verdict", "runs")
+Line = tuple[str, ...]
+Results = Callable[[str], Sequence[Result]]  # of an experiment, by its name, at the scale that is shown
+
+
+@dataclass(frozen=True)
+class Calculated:
+    """What a calculation came to: `lines` stand under `COLUMNS`, `figure` draws its matplotlib figure."""
+
+    document: Document
+    lines: tuple[Line, ...]
+    figure: Callable[[], Any] | None = None
+
+
+def calculate(spec: Calculation, results: Results) -> Calculated:
+    """By the function that the spec names."""
+    module, _, function = spec.by.partition(":")
+    return getattr(importlib.import_module(module), function)(spec, results)
+
+
+def line(cell: Published, ours: str, spread: str = "", n: str = "", tolerance: float = 0.0, word: str = "") -> Line:
+    """A published cell beside ours as it prints; the verdict is that of `verdict` unless `word` says another."""
+    if not word:
+        number = float(ours.replace(",", "").rstrip("+%")) if ours else None
+        word = verdict(cell, number, tolerance, "paper")
+    return (cell.row, cell.column, ours, spread, n, cell.text, f"{tolerance:g}", word, "")
