@@ -89,7 +89,7 @@ class Document:
     picture: Path | None = None
 
 
-def text(document: Document) -> str:
+def terminal_text(document: Document) -> str:
     """For a terminal: tables as wide as they are, sentences wrapped at 120 characters."""
     lines = [document.title, *_wrapped(document.lead)]
     for section in document.sections:
@@ -130,7 +130,7 @@ def csv_text(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return lines.getvalue()
 
 
-def page(document: Document) -> str:
+def html_page(document: Document) -> str:
     """One self-contained HTML page; on a narrow screen each row becomes a card."""
     return whole_page(document.title, body(document))
 
@@ -170,7 +170,7 @@ def body(document: Document, level: int = 1, fold: int | None = None) -> list[st
 
 def write(document: Document, stem: Path) -> None:
     """Write `stem`.md, .tex and .html."""
-    for suffix, content in ((".md", markdown(document)), (".tex", latex(document)), (".html", page(document))):
+    for suffix, content in ((".md", markdown(document)), (".tex", latex(document)), (".html", html_page(document))):
         write_bytes(stem.with_suffix(suffix), content.encode())
 
 

@@ -12,7 +12,7 @@ from repro.errors import UserError, check_known
 from repro.spec.experiment import Experiment
 
 
-def names(of: str | None = None) -> tuple[str, ...]:
+def experiment_names(of: str | None = None) -> tuple[str, ...]:
     """The experiments of a paper, by name; of all papers, one after the other, where none is named."""
     return tuple(name for each in (papers() if of is None else (paper(of),)) for name in sorted(_modules(each)))
 
@@ -34,7 +34,7 @@ def trained(name: str, of: str = DEFAULT) -> tuple[Experiment, ...]:
 def in_order(of: str = DEFAULT) -> tuple[str, ...]:
     """The experiments of a paper: tables by number, figures by number, then the others."""
     prefix = paper(of).prefix
-    return tuple(sorted(names(of), key=lambda name: _order(name.removeprefix(prefix))))
+    return tuple(sorted(experiment_names(of), key=lambda name: _order(name.removeprefix(prefix))))
 
 
 def paper_of(name: str) -> Paper:

@@ -14,7 +14,7 @@ def cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def share(index: int, count: int) -> list[int]:
+def cores_of_worker(index: int, count: int) -> list[int]:
     """The cores of the worker `index` of `count`; where workers with accelerators are more than cores, one of them."""
     own = cores()
     return own[index::count] or [own[index % len(own)]]

@@ -93,7 +93,7 @@ CORPORA = {
 PUBLISHED = tuple(name for name, corpus in CORPORA.items() if corpus.hub)
 
 
-def named(name: str) -> Corpus:
+def corpus_named(name: str) -> Corpus:
     """The record of a corpus; UserError that gives the names there are."""
     check_known("unknown corpus", name, tuple(CORPORA))
     return CORPORA[name]

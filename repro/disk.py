@@ -83,7 +83,7 @@ def sync(file: int) -> None:
             raise
 
 
-def create(part: Path, path: Path) -> None:
+def link_new(part: Path, path: Path) -> None:
     """Show the complete file `part` as `path` too, where there is none; FileExistsError where there is one.
 
     Without hard links the name is taken first, by a file that is empty until `part` takes its place: a process that
@@ -103,7 +103,7 @@ def create(part: Path, path: Path) -> None:
         raise
 
 
-def share(source: str, target: str) -> None:
+def share_file(source: str, target: str) -> None:
     """Give a file that nobody changes a second name, which costs no space; a copy without hard links."""
     try:
         os.link(source, target)

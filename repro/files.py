@@ -27,7 +27,7 @@ EMPTY_S = 0.2  # a name that was taken a moment ago has its content by then
 T = TypeVar("T")
 
 
-def place(text: str) -> Path:
+def folder_at(text: str) -> Path:
     """The folder a user names: a local path, or gs://BUCKET/… through etils.epath. UserError for what is neither."""
     if "://" not in text:
         return disk.local(text)
@@ -96,7 +96,7 @@ def create_bytes(path: Path, content: bytes, *, sync: bool = True) -> bool:
         if is_bucket(path):
             _ask(path, lambda bucket: bucket.pipe_file(str(path), content, mode="create"))
         else:
-            _publish(path, content, lambda part: disk.create(part, path), sync=sync)
+            _publish(path, content, lambda part: disk.link_new(part, path), sync=sync)
     except FileExistsError:
         # A bucket's answer may be lost, and gcsfs asks again: what is there then is what this call wrote.
         return is_bucket(path) and read_bytes(path) == content
@@ -132,7 +132,7 @@ def read_bytes(path: Path) -> bytes | None:
         return None
 
 
-def names(folder: Path) -> list[str]:
+def listing(folder: Path) -> list[str]:
     """What a folder holds, sorted. Empty where there is no folder."""
     try:
         if is_bucket(folder):
@@ -161,7 +161,7 @@ def share_tree(source: Path, target: Path, leave_out: Callable[[str], bool]) -> 
     shutil.copytree(
         source,
         target,
-        copy_function=disk.share,
+        copy_function=disk.share_file,
         ignore=lambda _, entries: [name for name in entries if leave_out(name)],
         dirs_exist_ok=True,
     )
@@ -170,7 +170,7 @@ def share_tree(source: Path, target: Path, leave_out: Callable[[str], bool]) -> 
 def remove_tree(folder: Path) -> None:
     """Delete a folder with all it holds, as far as it is there."""
     if is_bucket(folder):
-        if names(folder):
+        if listing(folder):
             _ask(folder, lambda bucket: bucket.rm(str(folder), recursive=True))
     else:
         shutil.rmtree(folder, ignore_errors=True)

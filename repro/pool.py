@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
 from repro import disk
-from repro.cores import keep_to, share
+from repro.cores import cores_of_worker, keep_to
 from repro.errors import EXIT_INTERRUPTED, UserError
 
 LOOK_S = 0.5  # between two looks at what no message tells
@@ -122,7 +122,7 @@ class Pool:
             self._later.append((time.monotonic() + PUT_OFF_S, name))
 
     def _start(self, index: int) -> None:
-        own = share(index, len(self._environments))
+        own = cores_of_worker(index, len(self._environments))
         self._workers[index] = _Worker(self._command, own, self._environments[index], self._log)
         if self.asked:
             self._workers[index].stop(signal.SIGTERM)

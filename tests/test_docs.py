@@ -13,7 +13,7 @@ import pytest
 import sources
 from sources import ROOT, SUITE, paths, tree
 
-from experiments.registry import names
+from experiments.registry import experiment_names
 from repro.commands.cli import _parser
 from repro.spec.config import RunConfig
 
@@ -142,7 +142,7 @@ def _is_command(name: str) -> bool:
 def _is_target(name: str) -> bool:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     listed = re.findall(r"^[A-Z]+ := ([a-z0-9 ]+)$", makefile, re.MULTILINE)
-    known = {each for names in listed for each in names.split()} | set(names())
+    known = {each for names in listed for each in names.split()} | set(experiment_names())
     known |= set(re.findall(r"^([a-z0-9-]+):", makefile, re.MULTILINE))
     return name in known or (name.endswith(("-plan", "-launch")) and name.rpartition("-")[0] in known)
 

@@ -17,13 +17,13 @@ from analysis.claims.judging import (
     order_part,
     parity_part,
 )
-from analysis.paper.published import interval
+from analysis.paper.published import printed_interval
 from analysis.paper.statements import cell, value
 from experiments.streaming.base import ABLATED_EVERY, DILOCO, SIMILAR, STREAMING, at_each
 from experiments.streaming.fedpart import FROZEN
 from experiments.streaming.figure6 import EXPERIMENT as FIGURE6
-from experiments.streaming.figure6 import SIZES, words
-from experiments.streaming.figure13 import label
+from experiments.streaming.figure6 import SIZES, layers_label
+from experiments.streaming.figure13 import steps_label
 from repro.spec.experiment import Claim
 
 METHODS = (DILOCO, STREAMING)
@@ -34,12 +34,12 @@ def strided_loss(view: View) -> Finding:
     """Strided no worse than sequential at three layers a fragment, or where a miniature has no three: at more."""
     sizes = [3] if _differ(view, 3) else [n for n in SIZES if n > 3]
     note = "" if sizes == [3] else "With one layer a fragment, which stands for three, both patterns are one run."
-    pairs = at_each(map(words, sizes), "Strided | {}", "Sequential | {}")
+    pairs = at_each(map(layers_label, sizes), "Strided | {}", "Sequential | {}")
     return compared(view, FIGURE6, Claim("strided-loss", "order", pairs, note=note))
 
 
 def _differ(view: View, layers: int) -> bool:
-    runs = [view.row("figure6", f"{pattern} | {words(layers)}") for pattern in ("Strided", "Sequential")]
+    runs = [view.row("figure6", f"{pattern} | {layers_label(layers)}") for pattern in ("Strided", "Sequential")]
     return all(runs) and runs[0][0].run.run_id != runs[1][0].run.run_id
 
 
@@ -61,7 +61,7 @@ def fedpart_increase(view: View) -> Finding:
         return Judge("below", f"half of {stated:g} %", "our reading", measure)(view, "fedpart", [part], note)
     if not increases:
         return Finding(NOT_RUN, sentence=note)
-    low, high = interval(printed)
+    low, high = printed_interval(printed)
     mean = statistics.fmean(increases)
     error = statistics.stdev(increases) / math.sqrt(len(increases)) if len(increases) > 1 else None
     slack = 0.0 if error is None else 2 * error * math.sqrt(len(increases) + 1)
@@ -91,7 +91,7 @@ def similar_high_h(view: View) -> Finding:
 
 def _added(every: int) -> tuple[str, tuple[str, ...], Callable[..., float]]:
     rows = tuple(_h(method, h) for method in (DILOCO, STREAMING) for h in (every, ABLATED_EVERY))
-    return label(every), rows, lambda d, d_usual, s, s_usual: (d - d_usual) - (s - s_usual)
+    return steps_label(every), rows, lambda d, d_usual, s, s_usual: (d - d_usual) - (s - s_usual)
 
 
 def _every(view: View) -> list[int]:
@@ -101,7 +101,7 @@ def _every(view: View) -> list[int]:
 
 
 def _h(method: str, every: int) -> str:
-    return f"{method} | {label(every)}"
+    return f"{method} | {steps_label(every)}"
 
 
 CLAIMS: dict[str, Callable[[View], Finding]] = {

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from analysis.claims.judging import DEVIATES, REPRODUCED, Finding, Number, computed
 from analysis.paper.inconsistencies import PCIE_CODING, PCIE_GBIT_PER_LANE, PCIE_LANES
-from analysis.paper.published import Published, interval
+from analysis.paper.published import Published, printed_interval
 from analysis.paper.simulated import Account, account_cells, claim_cells
 from analysis.paper.statements import cell, value
 from experiments.streaming.base import ABLATED, LADDER, OUTER, TOKENS_PER_PARAMETER, dolma, model, streaming
@@ -197,7 +197,7 @@ def frozen_layers() -> Finding:
     frozen = [layers - len(p.layers) for p in pieces if p.layers]
     percent = 100 * max(frozen) / layers
     holds = set(frozen) == {value("statements", "FedPart", "Layers frozen")}
-    low, high = interval(cell("statements", "FedPart", "Layers frozen (%)"))
+    low, high = printed_interval(cell("statements", "FedPart", "Layers frozen (%)"))
     numbers = [("layers frozen", max(frozen)), ("percent", percent)]
     return computed(
         holds and low <= percent <= high, "above", numbers, "as printed", "rounding", f"Of {layers} layers."
@@ -268,7 +268,7 @@ def _all_cells(accounts: Sequence[Account], what: str) -> Finding:
 
 
 def _printed(numbers: Sequence[tuple[str, float]], cells: Sequence[Published], note: str) -> Finding:
-    intervals = [interval(printed) for printed in cells]
+    intervals = [printed_interval(printed) for printed in cells]
     holds = all(low <= number <= high for (_, number), (low, high) in zip(numbers, intervals, strict=True))
     return computed(holds, "above", numbers, "as printed", "rounding", note)
 

@@ -57,7 +57,7 @@ def counts(decisions: tuple[Decision, ...], *kinds: str) -> dict[str, int]:
     return {verdict: verdicts.count(verdict) for verdict in VERDICTS if verdict in verdicts}
 
 
-def document(decisions: tuple[Decision, ...], terminal: bool = False) -> Document:
+def board_document(decisions: tuple[Decision, ...], terminal: bool = False) -> Document:
     """Counts first, then every statement; `terminal` leaves the sentences to the files."""
     calculated = tuple(d for d in decisions if CALCULATED in d.findings)
     trained = tuple(d for d in decisions if PAPER in d.findings)
@@ -93,7 +93,7 @@ LEGEND = (
 )
 
 
-def csv_text(decisions: tuple[Decision, ...]) -> str:
+def board_csv(decisions: tuple[Decision, ...]) -> str:
     """A line for each statement and kind of evidence."""
     lines = []
     for d in decisions:
@@ -113,8 +113,8 @@ def build_claims(seeds: int | None, root: Path, out: Path, *, own: bool = True, 
     """
     decisions = decide_all(gather(seeds, root, own=own, of=of), of)
     name = f"{paper(of).prefix}claims"
-    full, terminal = document(decisions), render.text(document(decisions, terminal=True))
-    files = {".md": render.markdown(full), ".html": render.page(full), ".csv": csv_text(decisions)}
+    full, terminal = board_document(decisions), render.terminal_text(board_document(decisions, terminal=True))
+    files = {".md": render.markdown(full), ".html": render.html_page(full), ".csv": board_csv(decisions)}
     for suffix, content in (files | {".txt": terminal + "\n"}).items():
         write_bytes(out / f"{name}{suffix}", content.encode())
     return f"{terminal}\n\nWritten to {out}: {name}.md, {name}.html, {name}.csv, which give numbers and reasons."

@@ -8,7 +8,7 @@ from analysis.claims.compared import printed
 from analysis.claims.evidence import View
 from analysis.claims.judging import NOT_RUN, UNDECIDED, Finding, Judge, Number, order_part
 from analysis.paper.fits import loss_slope, power_law, published_points, slope_rounding
-from analysis.paper.published import load, verdict
+from analysis.paper.published import load_cells, verdict
 from analysis.paper.statements import cell
 from experiments.streaming.base import DP, LAST_DIGIT, SIZES, at_each
 from experiments.streaming.table1 import BESIDE_DP as OVERTRAINED
@@ -30,7 +30,7 @@ def s100_closes(view: View) -> Finding:
         math.sqrt(2),
     )
     judge = Judge("below", "0", "seed spread", "Gap to Data-Parallel at the smallest size less that at the largest.")
-    return judge(view, "table5", [part], printed(load("table5"), BESIDE_DP))
+    return judge(view, "table5", [part], printed(load_cells("table5"), BESIDE_DP))
 
 
 def slope_dp(view: View) -> Finding:
@@ -69,7 +69,9 @@ def slight_advantage(view: View) -> Finding:
 
     part = order_part(view, "table5", "mean of all sizes", rows, advantage, 1 / math.sqrt(max(len(sizes), 1)))
     judge = Judge("below", "0", "seed spread", "Loss of the other methods less that of Data-Parallel.")
-    return judge(view, "table5", [part], printed(load("table5"), at_each(SIZES, f"{{}} | {DP}", f"{{}} | {STREAM_30}")))
+    return judge(
+        view, "table5", [part], printed(load_cells("table5"), at_each(SIZES, f"{{}} | {DP}", f"{{}} | {STREAM_30}"))
+    )
 
 
 def overtraining_better(view: View) -> Finding:
@@ -81,7 +83,7 @@ def overtraining_better(view: View) -> Finding:
 
     part = order_part(view, "table1", "mean of the budgets", rows, gain, 1 / math.sqrt(len(BUDGETS)))
     judge = Judge("worse", "0", "seed spread", "Loss of Data-Parallel less that of our method.")
-    return judge(view, "table1", [part], printed(load("table1"), OVERTRAINED))
+    return judge(view, "table1", [part], printed(load_cells("table1"), OVERTRAINED))
 
 
 def outer_rate(view: View) -> Finding:
@@ -152,7 +154,7 @@ def _slope(view: View, method: str, row: str) -> Finding:
 
 def _cell_slopes() -> str:
     """What least squares make of the paper's printed losses."""
-    points = [published_points(load("table5"), method) for method in (DP, STREAM_100)]
+    points = [published_points(load_cells("table5"), method) for method in (DP, STREAM_100)]
     semi, power = [loss_slope(p) for p in points], [power_law(p).slope for p in points]
     slack = max(slope_rounding(p, LAST_DIGIT / 2) for p in points)
     return (

@@ -14,7 +14,7 @@ EXPERIMENT = "figure17"
 HALF_DIGIT = 0.05  # what prints as 0.1, 0.0 or -0.1
 
 
-def start(view: View, embedding: bool = False) -> Finding:
+def cosine_at_start(view: View, embedding: bool = False) -> Finding:
     """About 0.1; in miniature: above zero."""
     return _course(view, "start", embedding, 1)
 
@@ -29,7 +29,7 @@ def end(view: View, embedding: bool = False) -> Finding:
     return _course(view, "end", embedding, -1)
 
 
-def falls_with_size(view: View) -> Finding:
+def cosine_falls_with_size(view: View) -> Finding:
     """The mean cosine of each size less that of the next."""
     means = {size: _by_seed(view, size, _whole) for size in view.sizes(EXPERIMENT)}
     parts = [
@@ -115,13 +115,13 @@ def _logged(view: View) -> str:
 
 
 def _course_claims() -> Iterator[tuple[str, Callable[[View], Finding]]]:
-    for name, decide in (("start", start), ("middle", middle), ("end", end)):
+    for name, decide in (("start", cosine_at_start), ("middle", middle), ("end", end)):
         yield f"cosine-{name}", decide
         yield f"cosine-{name}-embedding", lambda view, decide=decide: decide(view, True)
 
 
 CLAIMS: dict[str, Callable[[View], Finding]] = {
     **dict(_course_claims()),
-    "cosine-falls-with-size": falls_with_size,
+    "cosine-falls-with-size": cosine_falls_with_size,
     "first-layer-higher": first_layer,
 }

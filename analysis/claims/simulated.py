@@ -140,7 +140,7 @@ def only_overlap_full() -> Finding:
     )
 
 
-def falls_with_size() -> Finding:
+def bandwidth_falls_with_size() -> Finding:
     """With overlap the bandwidth of 95 % falls from size to size, with data-parallel it rises."""
     needed = {m.label: [crossings(n, m)[0.95] for n in NETWORKS] for m in (OVERLAP, FP4)}
     rises = [crossings(n, FP4)[0.5] for n in NETWORKS]
@@ -329,7 +329,7 @@ CLAIMS: dict[str, Callable[[], Finding]] = {
     "overlap-same-bytes": overlap_same_bytes,
     "streaming-improves-utilisation": streaming_improves,
     "only-overlap-full": only_overlap_full,
-    "bandwidth-falls-with-size": falls_with_size,
+    "bandwidth-falls-with-size": bandwidth_falls_with_size,
     "latency-of-a-step": latency,
     "strided-utilisation": strided_utilisation,
     "larger-delay-less-bandwidth": larger_delay,

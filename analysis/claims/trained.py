@@ -41,7 +41,7 @@ def judged(experiment: Experiment, view: View, *, stated: bool = True) -> Iterat
             yield claim.statement, claim.sentence, compared(view, experiment, claim)
 
 
-def grids(table: Table, *, terminal: bool = False, stated: bool = True) -> Sequence[Grid]:
+def judgement_grids(table: Table, *, terminal: bool = False, stated: bool = True) -> Sequence[Grid]:
     """What a table's own runs say of the paper's statements on it; none where it has none, or nothing is run.
 
     `terminal` names a statement by its id and leaves the sentences out.

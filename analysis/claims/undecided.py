@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from analysis.claims.judging import Finding, not_decidable
-from analysis.paper.published import load
+from analysis.paper.published import load_cells
 from analysis.paper.statements import cell, value
 from experiments.streaming.base import SIZES, TOKENS_PER_PARAMETER, model
 from experiments.streaming.table4 import NETWORKS
@@ -11,7 +11,7 @@ from experiments.streaming.table4 import NETWORKS
 
 def scales() -> Finding:
     """Six in the text, seven in the table."""
-    sizes = {c.row.split(" | ")[0] for c in load("table5")}
+    sizes = {c.row.split(" | ")[0] for c in load_cells("table5")}
     return not_decidable(f"Table 5 has {len(sizes)} sizes: text and table disagree.")
 
 

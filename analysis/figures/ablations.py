@@ -10,7 +10,18 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures.series import Look, Value, by_x, draw, hellaswag, log_ticks, loss, marks_key, rows_of, scale_words
+from analysis.figures.series import (
+    Look,
+    Value,
+    by_x,
+    draw_series,
+    hellaswag,
+    log_ticks,
+    loss,
+    marks_key,
+    rows_of,
+    scale_words,
+)
 from analysis.figures.style import GREEN, GREY, ORANGE, PURPLE, RED, STYLE, column, legend_below, not_run
 from analysis.paper.published import Published, by_place
 from analysis.tables.rows import TableRow
@@ -170,13 +181,13 @@ def _negligible(statements: Sequence[Published]) -> tuple[float, float] | None:
 
 def _compressions(panel: Axes, table: Table, value: Value) -> None:
     formats = rows_of(table, PRECISION)
-    draw(panel, formats, range(len(formats)), Look(RED), "lower precision", value)
+    draw_series(panel, formats, range(len(formats)), Look(RED), "lower precision", value)
     dropped = [point for point in dict.fromkeys(row.point for row in table.rows) if point.endswith("kept")]
     start = len(formats) + 0.5
     for i, (key, name) in enumerate(DROPS.items()):
         rows, (colour, mark) = rows_of(table, name), DROP_LOOKS[key]
         xs = [start + dropped.index(row.point) + 0.14 * (i - 1.5) for row in rows]
-        draw(panel, rows, xs, Look(colour, mark, ":"), name, value)
+        draw_series(panel, rows, xs, Look(colour, mark, ":"), name, value)
     if not panel.containers:
         not_run(panel)
     panel.axvline(len(formats) - 0.25, color="0.8", linewidth=0.8)

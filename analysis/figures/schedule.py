@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from analysis.figures.style import COLUMN_IN, FORMS, GREEN, ORANGE, PURPLE, STYLE, save
+from analysis.figures.style import COLUMN_IN, FORMS, GREEN, ORANGE, PURPLE, STYLE, save_figure
 from experiments.streaming import figure1 as spec1
 from experiments.streaming import figure2 as spec2
 from repro.network.scenario import Illustration
@@ -74,7 +74,7 @@ DRAWN: dict[str, Callable[[], Figure]] = {"figure1": figure1, "figure2": figure2
 
 def build_figure(name: str, out: Path, forms: Sequence[str] = FORMS) -> tuple[Path, ...]:
     """Draw one of them under `out`; the files written."""
-    return tuple(save(DRAWN[name](), out / name, forms))
+    return tuple(save_figure(DRAWN[name](), out / name, forms))
 
 
 def _synchronised(spec: Illustration, sync: SyncConfig, pieces: tuple[Fragment, ...]) -> tuple[tuple[int, int], ...]:

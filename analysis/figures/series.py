@@ -52,7 +52,7 @@ def rows_of(table: Table, method: str) -> tuple[TableRow, ...]:
     return tuple(row for row in table.rows if row.method == method)
 
 
-def draw(
+def draw_series(
     panel: Axes, rows: Sequence[TableRow], xs: Sequence[float], look: Look, label: str, value: Value = loss
 ) -> None:
     """One series: a line through its points, error bars, hollow marks for points that are not the paper's."""
@@ -97,7 +97,7 @@ def by_x(panel: Axes, table: Table, looks: dict[str, tuple[Look, str]], value: V
     """Each method's series over the x of its rows; says so where nothing is run."""
     for method, (look, label) in looks.items():
         rows = rows_of(table, method)
-        draw(panel, rows, [row.x or 0.0 for row in rows], look, label, value)
+        draw_series(panel, rows, [row.x or 0.0 for row in rows], look, label, value)
     if not panel.containers:
         done = any(row.losses for row in table.rows)
         not_run(panel, "not evaluated" if done and value is hellaswag else "not run")

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter
 
-from analysis.figures.style import COLOURS, COLUMN_IN, FORMS, STYLE, TEXT_IN, image, legend_below, save
+from analysis.figures.style import COLOURS, COLUMN_IN, FORMS, STYLE, TEXT_IN, image, legend_below, save_figure
 from experiments.streaming import figure3, figure4, figure7, figure9, figure14, figure15, figure16
 from experiments.streaming.base import model, streaming
 from repro.files import write_bytes
@@ -58,7 +58,7 @@ def build_figures(out: Path, names: Iterable[str] = tuple(DRAWN), forms: Sequenc
     files = []
     with mpl.rc_context(STYLE):
         for name in names:
-            files += save(DRAWN[name](), out / name, forms)
+            files += save_figure(DRAWN[name](), out / name, forms)
     return tuple(files)
 
 

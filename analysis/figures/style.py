@@ -60,7 +60,7 @@ def image(figure: Figure, form: str) -> bytes:
     return out.getvalue()
 
 
-def save(figure: Figure, stem: Path, forms: Sequence[str] = FORMS) -> list[Path]:
+def save_figure(figure: Figure, stem: Path, forms: Sequence[str] = FORMS) -> list[Path]:
     """Write `stem`.png and .svg, drawn in memory first, so that a full disk leaves no half of a picture."""
     paths = [stem.with_suffix(f".{form}") for form in forms]
     for path in paths:

@@ -29,7 +29,7 @@ NOTES = (
 )
 
 
-def as_json(results: Sequence[tuple[PlannedRun, Placement, Any]], source: Mapping[str, Any]) -> dict[str, Any]:
+def compiled_json(results: Sequence[tuple[PlannedRun, Placement, Any]], source: Mapping[str, Any]) -> dict[str, Any]:
     """All numbers, each program once; `source` tells the commit and the versions of each run."""
     programs = {p.key: _program_json(p) for _, _, compiled in results for p in compiled.programs}
     return {
@@ -75,7 +75,7 @@ def _run_json(run: PlannedRun, placed: Placement, compiled: Any) -> dict[str, An
     }
 
 
-def document(title: str, compiled: Json) -> Document:
+def compiled_document(title: str, compiled: Json) -> Document:
     """Memory, bytes and overlap of each run, and what did not fit."""
     import pandas as pd
 

@@ -16,7 +16,7 @@ from analysis import render
 from analysis.calculated import calculate
 from analysis.claims.board import CALCULATED, MINI, PAPER, Decision, counts, decide
 from analysis.claims.evidence import gather
-from analysis.claims.trained import grids
+from analysis.claims.trained import judgement_grids
 from analysis.pages import report
 from analysis.paper.statements import Statement, statements
 from analysis.render import Document, Grid, Notes
@@ -61,7 +61,7 @@ class Html:
         return self.html
 
 
-def names(of: str = DEFAULT) -> tuple[str, ...]:
+def item_names(of: str = DEFAULT) -> tuple[str, ...]:
     """Every item of a paper in its order: the experiments, then what is calculated beside them."""
     return (*in_order(of), *(BESIDE if of == DEFAULT else ()))
 
@@ -98,14 +98,16 @@ def documents(name: str, source: Source, by_item: Mapping[str, Sequence[Result]]
         return (Document(f"{experiment.title} ({experiment.place})", (), (Notes("Left out", why),)),)
     table = table_of(experiment, by_item[name])
     picture = report.drawn(table, out, PICTURE) if name in report.FIGURES else None
-    of_runs = (document(table, picture, grids(table, stated=False)),)  # the statements stand below, at both scales
+    of_runs = (
+        document(table, picture, judgement_grids(table, stated=False)),
+    )  # the statements stand below, at both scales
     if name != "figure6":
         return of_runs
-    report.draw("figure6b", out, PICTURE)
+    report.draw_figure("figure6b", out, PICTURE)
     return (*of_runs, Document("Reduction of the peak bandwidth (Figure 6b), counted", (), (), out / "figure6b.png"))
 
 
-def label(name: str) -> str:
+def item_label(name: str) -> str:
     """`Table 5`, `Figure 12`, `FedPart`: its short name."""
     name = name if name in BESIDE else item(name)
     kind = name.rstrip("0123456789")
@@ -134,7 +136,7 @@ def statements_on(name: str, decisions: Iterable[Decision]) -> Grid | None:
 def speaks_to(name: str, statement: Statement) -> bool:
     """Whether an item's runs decide a statement, or the paper makes it there."""
     places = statement.place.replace(",", ";").split(";")
-    return name in statement.experiments or label(name) in map(str.strip, places)
+    return name in statement.experiments or item_label(name) in map(str.strip, places)
 
 
 def section(name: str, item_documents: Sequence[Document], decisions: Iterable[Decision], level: int = 2) -> list[str]:
@@ -164,7 +166,7 @@ def scoreboard(wanted: Sequence[str], root: str | Path | None = None, seeds: int
         asked = [s for s in statements() if any(speaks_to(name, s) for name in wanted)]
         decisions = [decide(statement, evidence) for statement in asked]
     grids = [(name, grid) for name in wanted if (grid := statements_on(name, decisions)) is not None]
-    bodies = [render.body(Document(label(name), (), (grid,)), level=3) for name, grid in grids]
+    bodies = [render.body(Document(item_label(name), (), (grid,)), level=3) for name, grid in grids]
     return Html("\n".join(part for parts in bodies for part in parts))
 
 
@@ -198,7 +200,7 @@ def _simulated(name: str, spec: Any, out: Path) -> Document:
         from analysis.paper.simulated import table4_cells, table4_document
 
         return table4_document(table4_cells())
-    report.draw(name, out, PICTURE)
+    report.draw_figure(name, out, PICTURE)
     assumed = Notes("What the paper leaves open", tuple(spec.assumptions))
     sections = (assumed,) if assumed.lines else ()
     lead = ("Computed: no run stands behind it.",)

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from analysis import render
-from analysis.claims.board import Decision, decide_all
-from analysis.claims.board import document as board
+from analysis.claims.board import Decision, board_document, decide_all
 from analysis.claims.evidence import gather
 from analysis.pages import items
 from analysis.pages.items import Source
@@ -51,14 +50,14 @@ def build_page(
     if scale not in SCALES:
         raise UserError(f"scale={scale!r}: choose one of {', '.join(SCALES)}.")
     path = out / f"{paper(of).prefix}report.html"
-    write_bytes(path, page(Source(scale, seeds, root, eval_set, own, of), out).encode())
+    write_bytes(path, report_page(Source(scale, seeds, root, eval_set, own, of), out).encode())
     return path
 
 
-def page(source: Source, out: Path) -> str:
+def report_page(source: Source, out: Path) -> str:
     """The whole page; figures are drawn under `out`."""
     decisions = decide_all(gather(source.seeds, source.root, own=source.own, of=source.of), source.of)
-    names, title = items.names(source.of), TITLE.format(paper(source.of).short)
+    names, title = items.item_names(source.of), TITLE.format(paper(source.of).short)
     by_item = items.results(names, source)
     parts = [
         f"<h1>{html.escape(title)}</h1>",
@@ -73,7 +72,7 @@ def page(source: Source, out: Path) -> str:
 
 def _scoreboard(decisions: tuple[Decision, ...], names: Sequence[str]) -> list[str]:
     """Counts, the contents, then every statement."""
-    stands = board(decisions)
+    stands = board_document(decisions)
     first = Document(stands.title, stands.lead, (items.verdict_grid(decisions),))
     return [
         '<section id="scoreboard">',
@@ -85,7 +84,7 @@ def _scoreboard(decisions: tuple[Decision, ...], names: Sequence[str]) -> list[s
 
 
 def _contents(names: Sequence[str]) -> list[str]:
-    links = [f'<a href="#{name}">{html.escape(items.label(name))}</a>' for name in names]
+    links = [f'<a href="#{name}">{html.escape(items.item_label(name))}</a>' for name in names]
     return ['<nav id="contents" aria-label="Contents"><a href="#scoreboard">Scoreboard</a>', *links, "</nav>"]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from analysis import render
 from analysis.calculated import COLUMNS as CALCULATED
 from analysis.calculated import Calculated, Results, calculate
-from analysis.claims.trained import grids
+from analysis.claims.trained import judgement_grids
 from analysis.pages.stamps import digest
 from analysis.paper.plan import plan_text
 from analysis.paper.statements import statements
@@ -20,7 +20,7 @@ from analysis.render import Document
 from analysis.tables.tables import Table, table_of
 from analysis.tables.views import COLUMNS, csv_rows, document
 from experiments.papers import DEFAULT
-from experiments.registry import in_order, load, names, trained
+from experiments.registry import experiment_names, in_order, load, trained
 from repro.errors import UserError, check_known
 from repro.files import read_json, write_bytes
 from repro.results.collected import archive_path, filled
@@ -37,7 +37,7 @@ FIGURES = {  # experiment -> the function that draws its runs, and its module
 }
 
 
-def build(
+def build_item(
     name: str,
     scale: str,
     seeds: int | None,
@@ -58,25 +58,25 @@ def build(
     if name in COMPUTED:
         return COMPUTED[name](out)
     if name == "all":
-        built = [build(item, scale, seeds, root, out, eval_set, own=own) for item in _tables(of)]
+        built = [build_item(item, scale, seeds, root, out, eval_set, own=own) for item in _tables(of)]
         if of == DEFAULT:
             # all but a page of docs, which is not of a root
             built += [make(out) for item, make in COMPUTED.items() if item != "results"]
-            built += [draw(figure, out) for figure in ILLUSTRATED]
+            built += [draw_figure(figure, out) for figure in ILLUSTRATED]
         if statements(of):
-            built.append(build("claims", scale, seeds, root, out, own=own, of=of))
+            built.append(build_item("claims", scale, seeds, root, out, own=own, of=of))
         return "\n\n".join(built)
     if name == "claims":
         from analysis.claims.board import build_claims  # the simulator, which no table of runs needs
 
         return build_claims(seeds, root, out, own=own, of=of)
     seeds = 1 if seeds is None else seeds
-    check_known("unknown item", name, (*names(), *COMPUTED, "claims", "all"))
+    check_known("unknown item", name, (*experiment_names(), *COMPUTED, "claims", "all"))
     experiment = load(name)
     if isinstance(experiment, Calculation):
         return _build_calculation(experiment, scale, seeds, root, out, own)
     if not isinstance(experiment, Experiment):
-        return draw(name, out)
+        return draw_figure(name, out)
     if name == "table2":
         text = plan_text(experiment, scale, seeds)
         write_bytes(out / "table2.txt", text.encode())
@@ -88,7 +88,7 @@ def unused(name: str) -> tuple[str, ...]:
     """The options of `build` that change nothing of an item, by what `build` hands on."""
     if name == "claims":
         return "scale", "eval"
-    if name == "all" or name not in (*names(), *COMPUTED):
+    if name == "all" or name not in (*experiment_names(), *COMPUTED):
         return ()
     return ("paper", *_unread(name))
 
@@ -129,16 +129,16 @@ def _build_calculation(spec: Calculation, scale: str, seeds: int, root: Path, ou
     render.write(replace(outcome.document, picture=picture), stem)
     write_bytes(stem.with_suffix(".csv"), render.csv_text(CALCULATED, outcome.lines).encode())
     figure = f" and {picture.name}" if picture else ""
-    return f"{render.text(outcome.document)}\n\nWritten to {out}: {', '.join(files)}{figure}."
+    return f"{render.terminal_text(outcome.document)}\n\nWritten to {out}: {', '.join(files)}{figure}."
 
 
 def drawn_by(outcome: Calculated, stem: Path, forms: Sequence[str] = ("png", "svg")) -> Path | None:
     """The figure of a calculation, drawn anew: it takes less than to tell whether it would be the same."""
     if outcome.figure is None:
         return None
-    from analysis.figures.style import save  # matplotlib
+    from analysis.figures.style import save_figure  # matplotlib
 
-    save(outcome.figure(), stem, forms)
+    save_figure(outcome.figure(), stem, forms)
     return stem.with_suffix(".png")
 
 
@@ -155,11 +155,11 @@ def build_runs(
     """Write all of an experiment of trained runs, finished or not; `eval_set` as in `repro.evaluation.tasks.SETS`."""
     table = table_of(experiment, results_at(scale, seeds, root, own, eval_set)(experiment.name))
     picture = drawn(table, out) if experiment.name in FIGURES else None
-    beside = draw("figure6b", out) if experiment.name == "figure6" else ""
+    beside = draw_figure("figure6b", out) if experiment.name == "figure6" else ""
     stem = out / experiment.name
-    full = document(table, picture, grids(table))
-    terminal = render.text(document(table, judgements=grids(table, terminal=True), terminal=True))
-    files = {".md": render.markdown(full), ".tex": render.latex(full), ".html": render.page(full)}
+    full = document(table, picture, judgement_grids(table))
+    terminal = render.terminal_text(document(table, judgements=judgement_grids(table, terminal=True), terminal=True))
+    files = {".md": render.markdown(full), ".tex": render.latex(full), ".html": render.html_page(full)}
     for suffix, content in (
         files | {".csv": render.csv_text(COLUMNS, csv_rows(table)), ".txt": terminal + "\n"}
     ).items():
@@ -169,7 +169,7 @@ def build_runs(
     return f"{terminal}\n\nWritten to {out}: {written}{figure}." + (f"\n{beside}" if beside else "")
 
 
-def draw(name: str, out: Path, forms: Sequence[str] = ("png", "svg")) -> str:
+def draw_figure(name: str, out: Path, forms: Sequence[str] = ("png", "svg")) -> str:
     """Draw a figure that needs no run; the files written."""
     if name in ILLUSTRATED:
         from analysis.figures.schedule import build_figure  # matplotlib, here and below
@@ -206,18 +206,17 @@ def _inconsistencies(out: Path) -> str:
 
 def compiled_page() -> Document:
     """What runs of the paper were like, compiled for TPU slices: data/results, as `repro compile` left it."""
-    from analysis.pages.compiled import COMPILED
-    from analysis.pages.compiled import document as of_programs
+    from analysis.pages.compiled import COMPILED, compiled_document
 
     record = read_json(archive_path(COMPILED))
     assert record is not None, "data/results is part of the repository"
-    return of_programs("Runs at scale paper, compiled for TPU slices", record)
+    return compiled_document("Runs at scale paper, compiled for TPU slices", record)
 
 
 def _compiled(out: Path) -> str:
     page = compiled_page()
     render.write(page, out / "compiled")
-    return render.text(page)
+    return render.terminal_text(page)
 
 
 def _results(out: Path) -> str:
@@ -244,8 +243,8 @@ def drawn(table: Table, out: Path, forms: Sequence[str] = ("png", "svg")) -> Pat
     drawn_from, *there = stamp.read_text(encoding="utf-8").split() if stamp.exists() else [""]
     there = [form for form in there if (out / f"{name}.{form}").exists()]
     if drawn_from != inputs or not set(forms) <= set(there):
-        from analysis.figures.style import save  # matplotlib: half a second that most calls don't pay
+        from analysis.figures.style import save_figure  # matplotlib: half a second that most calls don't pay
 
-        save(getattr(importlib.import_module(module), name)(table), out / name, forms)
+        save_figure(getattr(importlib.import_module(module), name)(table), out / name, forms)
         write_bytes(stamp, f"{' '.join((inputs, *forms))}\n".encode())
     return out / f"{name}.png"

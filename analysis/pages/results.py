@@ -11,8 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from analysis import render
-from analysis.claims.board import MINI, Decision, decide_all, standing
-from analysis.claims.board import document as board
+from analysis.claims.board import MINI, Decision, board_document, decide_all, standing
 from analysis.claims.evidence import gather
 from analysis.render import Document, Grid, Notes
 from analysis.tables import score_views, similarity
@@ -40,12 +39,12 @@ LEAD = (
 def build_results(out: Path) -> str:
     """Write results.md under `out`; the text to print, which has the lines that README.md repeats."""
     decisions = _decisions()
-    write_bytes(out / "results.md", page(decisions).encode())
+    write_bytes(out / "results.md", results_page(decisions).encode())
     repeated = "\n\n".join(("README.md repeats:", readme_table(), standing(decisions)))
     return f"{repeated}\n\nWritten to {out}: results.md."
 
 
-def page(decisions: tuple[Decision, ...] | None = None) -> str:
+def results_page(decisions: tuple[Decision, ...] | None = None) -> str:
     """The page in Markdown; `decisions` are those of all statements on the collected results."""
     return render.markdown(_document(_decisions() if decisions is None else decisions)).rstrip("\n") + "\n"
 
@@ -70,7 +69,7 @@ def _document(decisions: tuple[Decision, ...]) -> Document:
         sections += _of_item(table, losses=not runs <= covered)
         covered |= runs
     return Document(
-        "Results in miniature", LEAD, (board(decisions).sections[0], *sections, _said(decisions), _sources())
+        "Results in miniature", LEAD, (board_document(decisions).sections[0], *sections, _said(decisions), _sources())
     )
 
 
@@ -86,7 +85,7 @@ def _of_item(table: Table, losses: bool) -> Iterator[Grid | Notes]:
         first, *others = _crossed([row for row in table.rows if row.results])
         yield replace(first, title=f"{place}: {table.experiment.title}")
         yield from others
-    scores = score_views.grids(table, (TABLE_METRIC,)) if losses else ()
+    scores = score_views.score_grids(table, (TABLE_METRIC,)) if losses else ()
     for section in (*scores, *similarity.sections(table)):
         title = section.title and f"{place}, {section.title[0].lower()}{section.title[1:]}"
         yield replace(section, title=title)

@@ -1,7 +1,7 @@
 """Table 2: each size's architecture and budget, derived from its config beside the printed cells. Nothing is run."""
 
 from analysis.paper.assumptions import footnotes
-from analysis.paper.published import by_place, load, verdict
+from analysis.paper.published import by_place, load_cells, verdict
 from analysis.render import Document, Grid, Notes
 from repro.spec.experiment import Experiment, expand
 from repro.spec.shapes import parameter_count
@@ -12,7 +12,7 @@ HEAD = ("Size", "Column", "Ours", "Paper", "Verdict", "d", "N", "True N")
 
 def table2_document(experiment: Experiment) -> Document:
     """Every printed cell beside what the config of its size says, at paper scale: no tolerance."""
-    runs, printed, rows = expand(experiment, "paper"), by_place(load("table2")), []
+    runs, printed, rows = expand(experiment, "paper"), by_place(load_cells("table2")), []
     for run in runs:
         config = run.config
         model = config.model

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analysis.paper.fits import loss_slope, power_law, published_points
-from analysis.paper.published import by_place, interval, load
+from analysis.paper.published import by_place, load_cells, printed_interval
 from analysis.paper.simulated import account_cells, claim_cells, table4_cells
 from analysis.render import Document, Grid, write
 from experiments.streaming.base import OUTER, SIZES, TOKENS_PER_PARAMETER, model, streaming
@@ -63,11 +63,11 @@ def _paragraph(number: int, clash: Inconsistency) -> str:
 
 
 def _said(row: str, column: str) -> str:
-    return by_place(load("statements"))[row, column].text
+    return by_place(load_cells("statements"))[row, column].text
 
 
 def _value(row: str, column: str, item: str = "statements") -> float:
-    value = by_place(load(item))[row, column].value
+    value = by_place(load_cells(item))[row, column].value
     if value is None:
         raise ValueError(f"{item}, {row}, {column}: the paper prints no number here.")
     return value
@@ -187,7 +187,7 @@ def _rounding() -> Inconsistency:
 
 
 def _fragment_period() -> Inconsistency:
-    places, counts, gaps = by_place(load(TABLE4.name)), [], []
+    places, counts, gaps = by_place(load_cells(TABLE4.name)), [], []
     for shift in (0, -1):
         same = 0
         for network in TABLE4.networks:
@@ -228,7 +228,7 @@ def _below_target() -> Inconsistency:
 
 
 def _scales() -> Inconsistency:
-    sizes = {cell.row.split(" | ")[0] for cell in load("table5")}
+    sizes = {cell.row.split(" | ")[0] for cell in load_cells("table5")}
     return Inconsistency(
         title="Number of model scales",
         where='Supplementary Materials, "Scaling performance"; Table 5',
@@ -240,7 +240,7 @@ def _scales() -> Inconsistency:
 
 def _slopes() -> Inconsistency:
     labels = ("Data-Parallel", "Streaming DiLoCo with overlapped FP4 com., H=100")
-    points = [published_points(load("table5"), label) for label in labels]
+    points = [published_points(load_cells("table5"), label) for label in labels]
     semi, powers = [loss_slope(p) for p in points], [power_law(p).slope for p in points]
     names = ("Data-Parallel", "Streaming DiLoCo")
     said = [_said(f"scaling slope | {name}", "Slope") for name in names]
@@ -258,10 +258,10 @@ def _slopes() -> Inconsistency:
 def _flops() -> Inconsistency:
     off, fine = "", []
     for size in SIZES:
-        cell = by_place(load("table5"))[size, "Flops"]
+        cell = by_place(load_cells("table5"))[size, "Flops"]
         count = model(size).params_by_rule
         flops = 6.0 * count * TOKENS_PER_PARAMETER * count
-        low, high = interval(cell)
+        low, high = printed_interval(cell)
         if low <= flops <= high:
             fine.append(size)
         else:
@@ -287,7 +287,7 @@ def _replicas() -> Inconsistency:
 
 
 def _arc_easy() -> Inconsistency:
-    cells = [cell for item in ("table1", "table7") for cell in load(item) if cell.column == "Arc Easy"]
+    cells = [cell for item in ("table1", "table7") for cell in load_cells(item) if cell.column == "Arc Easy"]
     scores = [100 * k / ARC_QUESTIONS for k in range(ARC_QUESTIONS + 1)]
     odd = [c for c in cells if not any(low <= s <= high for s in scores for low, high in [_either(c.text)])]
     value = odd[0].value or 0.0
@@ -310,7 +310,7 @@ def _either(text: str) -> tuple[float, float]:
 
 
 def _cell(item: str, row: str, column: str) -> str:
-    return by_place(load(item))[row, column].text
+    return by_place(load_cells(item))[row, column].text
 
 
 def _curve_with_gap(network: Network, how: Method, shift: int) -> Times:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from analysis.paper.assumptions import footnotes
-from analysis.paper.published import Published, by_place, cells_of, interval, load
+from analysis.paper.published import Published, by_place, cells_of, load_cells, printed_interval
 from experiments.papers import DEFAULT
 from experiments.registry import paper_of
 from repro.corpora import CORPORA
@@ -98,7 +98,7 @@ def _expanded(experiment: Experiment, scale: str, seeds: int) -> tuple[PlannedRu
 def _printed(experiment: Experiment) -> dict[tuple[str, str], Published]:
     """The cells that stand beside a plan: FLOPs of the experiment's own table, budgets of Table 2."""
     own = (cell for cell in cells_of(experiment) if cell.column == "Flops")
-    budgets = load("table2") if paper_of(experiment.name).name == DEFAULT else ()
+    budgets = load_cells("table2") if paper_of(experiment.name).name == DEFAULT else ()
     return by_place([*budgets, *own])
 
 
@@ -131,7 +131,7 @@ def _planned(run: PlannedRun, rows: tuple[str, ...], printed: dict[tuple[str, st
 
 
 def _prints_as(cell: Published, value: float) -> bool:
-    low, high = interval(cell)
+    low, high = printed_interval(cell)
     return low <= value <= high
 
 
@@ -215,7 +215,7 @@ def _architectures(runs: Sequence[PlannedRun], entries: Sequence[Plan]) -> list[
     if not at_paper:
         return aligned(head, rows)
     beside = ("Hidden dim", "Num layers", "Num heads", "Token budget")
-    cells = by_place(load("table2"))
+    cells = by_place(load_cells("table2"))
     rows = [(*row, *(cells[row[0], column].text for column in beside)) for row in rows]
     note = "The hidden dim is the width of the feed-forward layer: d = F / 4. N = 12 d² L + V d; tokens = 20 N."
     return [

@@ -69,21 +69,21 @@ def items(of: str = DEFAULT) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in paper(of).folder.glob("*.csv") if path.stem != CLAIMS))
 
 
-def load(name: str, of: str = DEFAULT) -> tuple[Published, ...]:
+def load_cells(name: str, of: str = DEFAULT) -> tuple[Published, ...]:
     """The published cells of a paper's table or figure, in printed order; UserError if unknown or malformed."""
     known = items(of)
     if name not in known:
         raise UserError(f"no published numbers for {name!r}: choose one of {', '.join(known)}.")
-    return read(paper(of).folder / f"{name}.csv")
+    return read_cells(paper(of).folder / f"{name}.csv")
 
 
 def cells_of(experiment: Experiment) -> tuple[Published, ...]:
     """The cells that its paper prints of an experiment; none where it prints no such table."""
     of, name = paper_of(experiment.name).name, experiment.printed or item(experiment.name)
-    return load(name, of) if name in items(of) else ()
+    return load_cells(name, of) if name in items(of) else ()
 
 
-def read(path: Path) -> tuple[Published, ...]:
+def read_cells(path: Path) -> tuple[Published, ...]:
     """The cells of one file of published numbers; UserError names the file and the line that is wrong."""
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.reader(file)
@@ -104,7 +104,7 @@ def by_place(cells: Iterable[Published]) -> dict[tuple[str, str], Published]:
     return {(cell.row, cell.column): cell for cell in cells}
 
 
-def interval(published: Published) -> tuple[float, float]:
+def printed_interval(published: Published) -> tuple[float, float]:
     """The least and greatest value that would be printed as this cell's text under its rule.
 
     Rounding is to the nearest, with both ties included; truncation is towards zero, so the far end is
@@ -138,7 +138,7 @@ def verdict(published: Published, ours: float | None, tolerance: float, scale: s
         return "not published"
     if not math.isfinite(ours):
         return "not finite"
-    low, high = interval(published)
+    low, high = printed_interval(published)
     if low - tolerance <= ours <= high + tolerance:
         return "reproduced"
     side = "below" if ours < low else "above"

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.paper.published import Published, by_place, interval, load, verdict
-from analysis.render import Document, Grid, Notes, csv_text, text, write
+from analysis.paper.published import Published, by_place, load_cells, printed_interval, verdict
+from analysis.render import Document, Grid, Notes, csv_text, terminal_text, write
 from experiments.streaming.base import OUTER, TOKENS_PER_PARAMETER, model
 from experiments.streaming.table4 import EXPERIMENT as TABLE4
 from repro.files import write_bytes
@@ -77,7 +77,7 @@ class Account:
 
 def table4_cells(finite: bool = False) -> tuple[Cell, ...]:
     """All 75 cells in printed order, from the steady state or (`finite`) from the fitted finite run."""
-    places = by_place(load(TABLE4.name))
+    places = by_place(load_cells(TABLE4.name))
     curve_of = fitted_curve if finite else paper_curve
     cells = []
     for network in TABLE4.networks:
@@ -140,7 +140,7 @@ def table4_document(cells: Sequence[Cell]) -> Document:
 
 def account_cells(item: str) -> tuple[Account, ...]:
     """The counted cells of `table1` (hours and terabytes) or `table7` (terabytes), in printed order."""
-    return accounts_of(load(item))
+    return accounts_of(load_cells(item))
 
 
 def accounts_of(cells: Iterable[Published]) -> tuple[Account, ...]:
@@ -156,7 +156,7 @@ def build_accounts(out: Path) -> str:
     write_bytes(out / "accounts.csv", csv_text(("item", *COLUMNS, "true"), lines).encode())
     document = accounts_document(accounts)
     write(document, out / "accounts")
-    return text(document)
+    return terminal_text(document)
 
 
 def all_accounts() -> tuple[tuple[str, Account], ...]:
@@ -175,7 +175,7 @@ def accounts_document(accounts: Sequence[tuple[str, Account]]) -> Document:
 
 def claim_cells() -> tuple[Account, ...]:
     """400 times fewer bits, 8 times less peak bandwidth, 3 against 5 copies, and the 100B example of §2.5."""
-    places = by_place(load("statements"))
+    places = by_place(load_cells("statements"))
     one, hundred = TABLE4.networks[0], TABLE4.networks[2]
     dp, ours = _cycle_bits(one, method("data-parallel")), _cycle_bits(one, method("streaming-fp4"))
     ratio = rule_bits(1, BASELINE_BITS, EVERY) / rule_bits(1, FP4_BITS, EVERY, EVERY)
@@ -255,7 +255,7 @@ def _account_notes(accounts: Sequence[tuple[str, Account]]) -> tuple[str, ...]:
 
 
 def _gap(account: Account) -> float:
-    low, high = interval(account.paper)
+    low, high = printed_interval(account.paper)
     return account.ours / (low if account.ours < low else high) - 1
 
 

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
-from analysis.paper.published import CLAIMS, Published, by_place, load
+from analysis.paper.published import CLAIMS, Published, by_place, load_cells
 from experiments.papers import DEFAULT, paper
 from repro.errors import UserError
 
@@ -48,10 +48,10 @@ class Statement:
 def statements(of: str = DEFAULT) -> tuple[Statement, ...]:
     """All of a paper, in its order; none where it has no such file."""
     path = paper(of).folder / f"{CLAIMS}.csv"
-    return read(path, of) if path.exists() else ()
+    return read_statements(path, of) if path.exists() else ()
 
 
-def read(path: Path, of: str = DEFAULT) -> tuple[Statement, ...]:
+def read_statements(path: Path, of: str = DEFAULT) -> tuple[Statement, ...]:
     """The statements of a file of a paper; UserError names the line that is wrong."""
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.reader(file)
@@ -91,7 +91,7 @@ def quoted(reference: str, of: str = DEFAULT) -> Published:
 
 @cache
 def _places(item: str, of: str) -> dict[tuple[str, str], Published]:
-    return by_place(load(item, of))
+    return by_place(load_cells(item, of))
 
 
 def _statement(fields: list[str], of: str, place: str) -> Statement:

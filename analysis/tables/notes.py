@@ -84,7 +84,7 @@ def legend(table: Table) -> Iterator[str]:
     if any(row.ours for row in table.rows):
         yield "*: a point that the paper's text doesn't name."
     yield from _diverged(table)
-    yield from score_views.legend(table)
+    yield from score_views.score_legend(table)
     if table.scale == "paper" and table.cells:
         yield (
             "Verdict on the loss, two-sided. Tolerance beyond the printed rounding: 2 s √(1 + 1/n), s our spread "

@@ -67,7 +67,7 @@ def _tolerance(row: TableRow, score: Score) -> float | str:
     return 100 * 2 * 2**0.5 * score.standard_error
 
 
-def grids(table: Table, metrics: tuple[str, ...] = METRICS) -> Iterator[Grid]:
+def score_grids(table: Table, metrics: tuple[str, ...] = METRICS) -> Iterator[Grid]:
     """For each metric the scores with their errors, and the differences from Data-Parallel where it is a row."""
     columns = score_columns(table.rows) if table.experiment.scored else ()
     rows = [row for row in table.rows if any(row.score(column, TABLE_METRIC) for column in columns)]
@@ -95,7 +95,7 @@ def _difference(score: Score | None, base: TableRow | None, column: str) -> str:
     return f"{_with_error(gap.mean, gap.standard_error, '+')} {'inside' if gap.inside else 'beyond'}"
 
 
-def legend(table: Table) -> Iterator[str]:
+def score_legend(table: Table) -> Iterator[str]:
     """Metric, split, count, prompts, chance and what the differences say."""
     if not table.experiment.scored:
         return  # what a scored experiment shares runs with would show some

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.paper.fits import Line, power_law, published_points, semi_log
-from analysis.paper.published import Published, by_place, cells_of
-from analysis.paper.published import load as load_cells
+from analysis.paper.published import Published, by_place, cells_of, load_cells
 from analysis.paper.simulated import Account, accounts_of
 from analysis.tables.rows import LOSS, SCORES, TableRow, own_points, own_rows, printed_rows
 from experiments.papers import DEFAULT

@@ -28,7 +28,7 @@ def document(
     sections: list[Grid | Notes] = [grid, Notes("", tuple(legend(table)))]
     if table.accounts:
         sections.append(_accounts(table.accounts))
-    sections += score_views.grids(table, (TABLE_METRIC,) if terminal else METRICS)
+    sections += score_views.score_grids(table, (TABLE_METRIC,) if terminal else METRICS)
     sections += similarity.sections(table)
     sections += judgements
     if any(slope.ours or slope.paper for slope in table.slopes):

@@ -14,14 +14,14 @@ from repro.spec.experiment import Claim, Experiment, Pair, Row
 EVERY = (5, 10, ABLATED_EVERY, 50, 100, 200, 500)
 
 
-def label(every: int) -> str:
+def steps_label(every: int) -> str:
     """The label of a number of inner steps."""
     return f"H = {every}"
 
 
 def _beside_usual(method: str, others: Iterable[int]) -> tuple[Pair, ...]:
-    usual = f"{method} | {label(ABLATED_EVERY)}"
-    return at_each(map(label, others), usual, f"{method} | {{}}", name=method)
+    usual = f"{method} | {steps_label(ABLATED_EVERY)}"
+    return at_each(map(steps_label, others), usual, f"{method} | {{}}", name=method)
 
 
 EXPERIMENT = Experiment(
@@ -29,7 +29,7 @@ EXPERIMENT = Experiment(
     title="Number of inner steps H",
     place="Figure 13",
     rows=tuple(
-        Row((method, label(every)), c4(ABLATED, make(every)), ours=every not in (30, 100, 500))
+        Row((method, steps_label(every)), c4(ABLATED, make(every)), ours=every not in (30, 100, 500))
         for method, make in ((DILOCO, diloco), (STREAMING, streaming))
         for every in EVERY
     ),

@@ -20,7 +20,7 @@ def _pattern(pattern: str, layers: int) -> str:
     return "strided" if layers in (1, LAYERS) else pattern
 
 
-def words(layers: int) -> str:
+def layers_label(layers: int) -> str:
     """The label of a fragment's size."""
     return f"{layers} layer{'s' if layers > 1 else ''}"
 
@@ -31,7 +31,7 @@ EXPERIMENT = Experiment(
     place="Figure 6",
     rows=tuple(
         Row(
-            (pattern.capitalize(), words(layers)),
+            (pattern.capitalize(), layers_label(layers)),
             vary(
                 c4(ABLATED, streaming(ABLATED_EVERY)),
                 sync__fragments=FragmentConfig(_pattern(pattern, layers), layers, embedding="own"),
@@ -45,7 +45,7 @@ EXPERIMENT = Experiment(
         Claim(
             "pattern-robust",
             "parity",
-            at_each(map(words, SIZES), "Sequential | {}", "Strided | {}"),
+            at_each(map(layers_label, SIZES), "Sequential | {}", "Strided | {}"),
             SIMILAR,
             "our reading",
         ),

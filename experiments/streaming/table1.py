@@ -9,8 +9,7 @@ same quality, 400 times fewer bits, an eighth of the peak bandwidth.
 from dataclasses import replace
 
 from experiments.streaming.base import DP, SIMILAR, at_each
-from experiments.streaming.table7 import BUDGETS, OURS_M2
-from experiments.streaming.table7 import rows as table7_rows
+from experiments.streaming.table7 import BUDGETS, OURS_M2, budget_rows
 from repro.spec.experiment import Claim, Experiment, Row
 
 OURS = "Streaming DiLoCo with overlapped FP4 communication"
@@ -27,7 +26,7 @@ EXPERIMENT = Experiment(
     title="Overtraining on Dolma: quality, hours and bytes",
     place="Table 1",
     scored=True,
-    rows=tuple(_relabelled(row) for row in table7_rows((DP, OURS_M2))),
+    rows=tuple(_relabelled(row) for row in budget_rows((DP, OURS_M2))),
     claims=(
         Claim("overtraining-loss", "parity", BESIDE_DP, SIMILAR, "our reading"),
         Claim(

@@ -18,7 +18,7 @@ STREAM_100 = "Streaming DiLoCo with overlapped FP4 com., H=100"
 METHODS = {DP: None, DILOCO_30: diloco(30), STREAM_30: streaming(30), STREAM_100: streaming(100)}
 
 
-def rows(size: str) -> tuple[Row, ...]:
+def method_rows(size: str) -> tuple[Row, ...]:
     """The methods that the paper ran at a size."""
     base = data_parallel(size)
     ran = METHODS if size != "4B" else {m: METHODS[m] for m in (DP, STREAM_100)}
@@ -38,7 +38,7 @@ EXPERIMENT = Experiment(
     title="Scaling from 35M to 4B parameters on C4",
     place="Table 5, Figure 5",
     scored=True,
-    rows=tuple(row for size in SIZES for row in rows(size)),
+    rows=tuple(row for size in SIZES for row in method_rows(size)),
     claims=(
         Claim("similar-at-billions", "parity", BESIDE_DP, SIMILAR, "our reading", at="last"),
         Claim("superior-to-diloco", "order", at_each(BOTH, f"{{}} | {STREAM_30}", f"{{}} | {DILOCO_30}")),

@@ -12,7 +12,7 @@ from repro.spec.experiment import Claim, Experiment, Row
 TRAINED = SIZES[:-1]  # 35M to 1B
 
 
-def label(replicas: int, every: int) -> str:
+def method_label(replicas: int, every: int) -> str:
     """The method as a key of data/papers/2501.18512/table6.csv."""
     return f"{replicas} | {every}"
 
@@ -35,7 +35,9 @@ EXPERIMENT = Experiment(
             tuple(
                 pair
                 for every in (30, 100)
-                for pair in at_each(TRAINED, f"{{}} | {label(2, every)}", f"{{}} | {label(4, every)}", f"H = {every}")
+                for pair in at_each(
+                    TRAINED, f"{{}} | {method_label(2, every)}", f"{{}} | {method_label(4, every)}", f"H = {every}"
+                )
             ),
             off="better",
             note="The paper says only that M matters; its cells put M = 4 behind everywhere.",

@@ -15,7 +15,7 @@ BUDGETS = {"25B": 20, "100B": 80, "250B": 200}  # as printed: tokens a parameter
 METHODS = {DP: (None, 1), OURS_M2: (streaming(100), 2), OURS_M4: (streaming(100), 4)}
 
 
-def rows(methods: tuple[str, ...]) -> tuple[Row, ...]:
+def budget_rows(methods: tuple[str, ...]) -> tuple[Row, ...]:
     """Each method at each budget, in printed order."""
     return tuple(
         Row((method, printed), dolma(tokens, *METHODS[method]))
@@ -29,7 +29,7 @@ EXPERIMENT = Experiment(
     title="Overtraining on Dolma with M = 2 and M = 4",
     place="Table 7; Table 1",
     scored=True,
-    rows=rows(tuple(METHODS)),
+    rows=budget_rows(tuple(METHODS)),
     claims=(
         Claim("four-replicas-worse", "order", at_each(BUDGETS, f"{OURS_M2} | {{}}", f"{OURS_M4} | {{}}"), off="better"),
         Claim(

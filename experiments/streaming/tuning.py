@@ -10,7 +10,7 @@ scale smoke a part of the grid shows that it runs; the other rows are left out.
     make tuning-plan SCALE=paper     the same grid at 35M
 """
 
-from experiments.streaming.table5 import METHODS, STREAM_30, rows
+from experiments.streaming.table5 import METHODS, STREAM_30, method_rows
 from repro.spec.config import OuterConfig
 from repro.spec.experiment import Experiment, Row, vary
 from repro.spec.scales import MINI_LEARNING_RATE, method_family
@@ -55,6 +55,10 @@ EXPERIMENT = Experiment(
     title="Learning rates at the smallest size",
     place="§3.2",
     rows=tuple(
-        new for make in (inner_rows, outer_rows) for row in rows(SIZE) if row.labels[1] in METHODS for new in make(row)
+        new
+        for make in (inner_rows, outer_rows)
+        for row in method_rows(SIZE)
+        if row.labels[1] in METHODS
+        for new in make(row)
     ),
 )

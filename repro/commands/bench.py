@@ -113,16 +113,16 @@ class Case:
         return loss
 
 
-def measure(cache: Path) -> tuple[list[Ratio], list[str]]:
+def measure_ratios(cache: Path) -> tuple[list[Ratio], list[str]]:
     """All ratios, and lines about what was run."""
     import jax
 
     from experiments.streaming.base import DP
-    from experiments.streaming.table5 import STREAM_30, rows
+    from experiments.streaming.table5 import STREAM_30, method_rows
     from repro.spec.experiment import vary
     from repro.spec.scales import at_scale
 
-    configs = {row.labels[1]: at_scale(row.config, "mini") for row in rows(SIZE)}
+    configs = {row.labels[1]: at_scale(row.config, "mini") for row in method_rows(SIZE)}
     dp, stream = Case(configs[DP], cache), Case(configs[STREAM_30], cache)
     off = Case(vary(configs[STREAM_30], sync__every=10**6), cache)
     seconds = interleaved(
@@ -207,9 +207,9 @@ def main() -> int:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # finding an accelerator's library must not start it
     pin()
     keep_to(cores()[:1])
-    ratios, lines = measure(args.cache)
+    ratios, lines = measure_ratios(args.cache)
     print("\n".join([*lines, *(ratio.line() for ratio in ratios)]), flush=True)
-    print("\n".join(bench_start.measure(args.cache)))
+    print("\n".join(bench_start.measure_start(args.cache)))
     return 0
 
 

@@ -105,7 +105,7 @@ class Measured:
         return float(low), float(middle), float(high)
 
 
-def measure(shape: str, torch: Path | None, nanodo: Path | None, blocks: int) -> Measured:
+def time_contestants(shape: str, torch: Path | None, nanodo: Path | None, blocks: int) -> Measured:
     """Time all contestants at one shape. UserError where the models differ or one doesn't learn."""
     threads = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     environment = {**os.environ, **threads, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(TOP)}
@@ -157,7 +157,7 @@ def roofline(measured: Measured) -> str:
     )
 
 
-def document(all_measured: Sequence[Measured]) -> str:
+def peers_report(all_measured: Sequence[Measured]) -> str:
     """The tables as Markdown."""
     names = list(all_measured[0].seconds)
     head = ("shape (width × layers, V, B)", "ours, tokens/s", *(f"{n} / ours" for n in names[1:]))
@@ -179,14 +179,14 @@ def document(all_measured: Sequence[Measured]) -> str:
         "range of half of them; above 1 ours is faster.",
         *(["NanoDO: not here (give its source by NANODO=PATH)."] if not any("NanoDO" in n for n in names) else []),
         "",
-        *markdown(head, rows),
+        *markdown_table(head, rows),
         "",
         *(f"- {roofline(m)}" for m in all_measured),
     ]
     return "\n".join(lines)
 
 
-def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """A Markdown table."""
     return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows)]
 
@@ -203,9 +203,9 @@ def main() -> int:
     measured = []
     for shape in args.shapes:
         print(f"shape {shape} …", file=sys.stderr, flush=True)
-        measured.append(measure(shape, args.torch, args.nanodo, args.blocks))
+        measured.append(time_contestants(shape, args.torch, args.nanodo, args.blocks))
         print("\n".join(aligned(("contestant", "ms a step", "/ ours"), _lines(measured[-1]), left=1)), flush=True)
-    text = document(measured)
+    text = peers_report(measured)
     print(text)
     if args.write:
         write_bytes(args.write, (PAGE + text + "\n").encode())

@@ -24,12 +24,12 @@ SLACK = 1.2  # over the time that loading the compiled programs took
 STALL = 0.02  # of training time, for saving
 
 
-def measure(cache: Path, scale: str = "mini") -> list[str]:
+def measure_start(cache: Path, scale: str = "mini") -> list[str]:
     """Lines of the report. RuntimeError when an attempt ends as it shouldn't."""
-    from experiments.streaming.table5 import STREAM_30, rows
+    from experiments.streaming.table5 import STREAM_30, method_rows
     from repro.spec.scales import at_scale
 
-    (config,) = (at_scale(row.config, scale) for row in rows("35M") if row.labels[1] == STREAM_30)
+    (config,) = (at_scale(row.config, scale) for row in method_rows("35M") if row.labels[1] == STREAM_30)
     assert config is not None
     with tempfile.TemporaryDirectory() as root:
         folder = open_folder(Path(root), config)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from repro import disk
 from repro.commands import options
-from repro.corpora import CORPORA, PUBLISHED, hub_of, named
+from repro.corpora import CORPORA, PUBLISHED, corpus_named, hub_of
 from repro.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
 from repro.evaluation.tasks import SETS
 from repro.stopping import interruptible
@@ -246,7 +246,7 @@ def _plan(args: argparse.Namespace) -> int:
 def _prepare(args: argparse.Namespace) -> int:
     from repro.corpus.prepare import prepared
 
-    if named(args.corpus).hub:
+    if corpus_named(args.corpus).hub:
         print(_prepared_text(args))
         return 0
     options.refuse(args, _TEXT_OPTIONS, f"only {' and '.join(PUBLISHED)} take this, not {args.corpus}")
@@ -272,20 +272,24 @@ def _prepared_text(args: argparse.Namespace) -> Path:
 
 
 def _build(args: argparse.Namespace) -> int:
-    from analysis.pages.report import build, unused
-    from repro.runs.folder import named
+    from analysis.pages.report import build_item, unused
+    from repro.runs.folder import runs_root
 
     options.refuse(args, unused(args.experiment), f"{args.experiment} is made without")
     of = args.paper
-    print(build(args.experiment, args.scale, args.seeds, named(args.root), args.out, args.eval, own=args.own, of=of))
+    print(
+        build_item(
+            args.experiment, args.scale, args.seeds, runs_root(args.root), args.out, args.eval, own=args.own, of=of
+        )
+    )
     return 0
 
 
 def _report(args: argparse.Namespace) -> int:
     from analysis.pages.page import build_page
-    from repro.runs.folder import named
+    from repro.runs.folder import runs_root
 
-    print(build_page(args.scale, args.seeds, named(args.root), args.out, args.eval, own=args.own, of=args.paper))
+    print(build_page(args.scale, args.seeds, runs_root(args.root), args.out, args.eval, own=args.own, of=args.paper))
     return 0
 
 

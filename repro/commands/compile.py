@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--slices", type=options.count, help="slices, joined by the data-center network (default: one a replica)")
     options.add_paper(parser)
     options.add_scale(parser, default="paper")
-    options.add_run(parser)
+    options.add_run_choice(parser)
     add("--missing", action="store_true", help="only runs that neither an earlier call nor data/results holds")
     add(
         "--fsdp",
@@ -68,7 +68,7 @@ def _compile(
 ) -> int:
     pin()
     from analysis import render
-    from analysis.pages.compiled import as_json, document, merge_compiled
+    from analysis.pages.compiled import compiled_document, compiled_json, merge_compiled
     from repro.files import read_json, write_bytes, write_json
     from repro.machines.compile import compile_run, topology
     from repro.machines.programs import Programs, versions
@@ -82,12 +82,12 @@ def _compile(
         print(f"compiling {run.run_id} for {place.slices} x {place.topology}", file=sys.stderr, flush=True)
         on = pods[place.topology, place.slices]
         results.append((run, place, compile_run(run.config, place, on, known)))
-        new = as_json(results, {**commit(), "versions": versions()})
+        new = compiled_json(results, {**commit(), "versions": versions()})
         entries = merge_compiled(earlier, new, order)
-        page = document(f"{args.experiment} at scale {args.scale}, compiled", entries)
+        page = compiled_document(f"{args.experiment} at scale {args.scale}, compiled", entries)
         write_json(stem.with_suffix(".json"), entries)
         write_bytes(stem.with_suffix(".md"), render.markdown(page).encode())
-    print(json.dumps(entries, indent=1) if args.json else render.text(page))
+    print(json.dumps(entries, indent=1) if args.json else render.terminal_text(page))
     return 0 if all(compiled.fits for _, _, compiled in results) else 1
 
 
@@ -173,14 +173,14 @@ def _on(args: argparse.Namespace, run: "PlannedRun") -> "Placement":
 
 def _planned(args: argparse.Namespace) -> "tuple[PlannedRun, ...]":
     """Every run of the experiment, of all specs, or the one run of --root that is named."""
-    from experiments.registry import names
-    from repro.files import names as listed
+    from experiments.registry import experiment_names
+    from repro.files import listing
     from repro.runs.folder import find_run
     from repro.spec.experiment import PlannedRun, expand, unique
 
-    if args.experiment in (*names(), "all"):
+    if args.experiment in (*experiment_names(), "all"):
         options.refuse(args, ("root",), "it says where a run lies, and an experiment is named")
-    elif any(name.startswith(args.experiment) for name in listed(args.root)):
+    elif any(name.startswith(args.experiment) for name in listing(args.root)):
         options.refuse(args, ("paper", "scale"), "they say which runs an experiment has, and a run is named")
         folder = find_run(args.root, args.experiment)
         config = folder.config()

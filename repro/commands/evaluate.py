@@ -9,15 +9,15 @@ import os
 import sys
 from collections.abc import Iterable
 
-from experiments.registry import load, names, trained
+from experiments.registry import experiment_names, load, trained
 from repro.commands import options
 from repro.diloco.jax_settings import clean, pin
 from repro.errors import UnusableFile, UserError, pass_over
-from repro.evaluation.evaluator import Job, evaluate_all, pending
+from repro.evaluation.evaluator import Job, evaluate_all, pending_jobs
 from repro.evaluation.tasks import BATCH, PARAMETERS, SETS, TASKS, choose, read_result, result_path
 from repro.machines.hardware import Hardware, cpu, find, require_devices
 from repro.machines.seats import check_workers, holds_checkpoints
-from repro.runs.folder import RunFolder, find_run, named
+from repro.runs.folder import RunFolder, find_run, runs_root
 from repro.runs.takeover import saved_steps
 from repro.spec.config import RunConfig
 from repro.spec.experiment import expand
@@ -71,7 +71,7 @@ def refuse_experiment(args: argparse.Namespace) -> None:
     """UserError for --scale and --seeds where no experiment is named, and for --paper without all of them."""
     if "all" not in args.what and "paper" in args.usual:
         options.refuse(args, ("paper",), "it says which paper `all` is")
-    if not set(args.what) & {*names(), "all"}:
+    if not set(args.what) & {*experiment_names(), "all"}:
         options.refuse(args, ("scale", "seeds"), "they say which runs an experiment has, and runs are named")
 
 
@@ -84,7 +84,7 @@ def _tasks(text: str) -> tuple[str, ...]:
 
 def evaluate(args: argparse.Namespace) -> int:
     """Score what is missing; nothing heavy is imported when nothing is."""
-    named(args.root)
+    runs_root(args.root)
     if args.tasks:
         options.refuse(args, ("eval",), "--tasks stands in place of a set")
     refuse_experiment(args)
@@ -97,11 +97,11 @@ def evaluate(args: argparse.Namespace) -> int:
         print(f"nothing to evaluate: no {which} {runs} under {args.root}.")
     if args.windows is not None:
         return _validate(jobs, args)
-    todo = pending(jobs, args.root)
+    todo = pending_jobs(jobs, args.root)
     code = 0
     if todo:
         code = _score(todo, args)
-    for job in jobs if not code and args.what[0] not in (*names(), "all") else ():
+    for job in jobs if not code and args.what[0] not in (*experiment_names(), "all") else ():
         print(result_path(RunFolder(args.root, job.run_id), job.spec.id(job.step)))
     return code
 
@@ -146,7 +146,7 @@ def _jobs(args: argparse.Namespace) -> Iterable[Job]:
             for experiment in trained("all", args.paper):
                 if experiment.scored or args.windows is not None:
                     yield from _experiment_jobs(experiment.name, args)
-        elif what in names():
+        elif what in experiment_names():
             yield from _experiment_jobs(what, args)
         else:
             folder = find_run(args.root, what)

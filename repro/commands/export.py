@@ -4,12 +4,12 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments.registry import load, names
+from experiments.registry import experiment_names, load
 from repro.commands import options
 from repro.commands.evaluate import add_common, open_platform, refuse_experiment
 from repro.disk import local
 from repro.errors import UserError
-from repro.files import names as listed
+from repro.files import listing
 from repro.runs.folder import RunFolder, find_run
 from repro.spec.experiment import expand
 
@@ -51,10 +51,10 @@ def main(args: argparse.Namespace) -> int:
 
 def _folders(what: str, args: argparse.Namespace) -> list[RunFolder]:
     """The runs that a word names; of an experiment those that have something to show."""
-    if what not in names():
+    if what not in experiment_names():
         return [find_run(args.root, what)]
     planned = {run.run_id: RunFolder(args.root, run.run_id) for run in expand(load(what), args.scale, args.seeds)}
-    exportable = [folder for folder in planned.values() if listed(folder.metrics)]
+    exportable = [folder for folder in planned.values() if listing(folder.metrics)]
     if missing := len(planned) - len(exportable):
         print(f"{missing} of {len(planned)} runs of {what} have no checkpoint: left out.")
     return exportable

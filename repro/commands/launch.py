@@ -14,7 +14,7 @@ from typing import Any
 from repro.commands import options
 from repro.disk import local
 from repro.errors import UserError
-from repro.files import place
+from repro.files import folder_at
 from repro.launch import slurm, xpk
 from repro.launch.engine import Engine, Request, read_settings
 from repro.spec.experiment import PlannedRun
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", type=local, default=Path("build/launch"), help="where a dry run writes them (build/launch)")
     sweep_cli.add_run(parser)
     jobs = parser.add_argument_group("jobs, of xpk and slurm")
-    options.add_run(jobs)
+    options.add_run_choice(jobs)
     text = "default launch.toml; flags go before"
     jobs.add_argument("--settings", type=local, default=Path("launch.toml"), help=text)
     for name, engine in ELSEWHERE.items():
@@ -98,7 +98,7 @@ def _local(args: argparse.Namespace) -> Engine:
     def create(request: Request, runs: Sequence[PlannedRun], settings: LocalSettings, retry_failed: bool) -> int:
         from repro.commands import run as sweep_cli
 
-        args.root, args.cache = place(settings.root), local(settings.cache)
+        args.root, args.cache = folder_at(settings.root), local(settings.cache)
         return sweep_cli.run(args)
 
     return Engine(LocalSettings, render, create)
@@ -115,7 +115,7 @@ def local_script(request: Request, settings: LocalSettings) -> str:
 
 def _local_settings(args: argparse.Namespace) -> LocalSettings:
     root, cache = ("runs" if args.root is None else args.root), ("cache" if args.cache is None else args.cache)
-    place(root)  # a path that can't be is refused in a dry run too
+    folder_at(root)  # a path that can't be is refused in a dry run too
     local(cache)
     takeover = args.takeover_after if args.takeover_after != args.usual["takeover_after"][1] else None
     return LocalSettings(root, cache, args.workers, args.eval, takeover)

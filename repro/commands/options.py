@@ -9,7 +9,7 @@ from experiments.papers import DEFAULT, paper, papers
 from experiments.registry import trained
 from repro.disk import local
 from repro.errors import UserError
-from repro.files import place
+from repro.files import folder_at
 from repro.runs.folder import RUNS
 from repro.spec.config import MOST_STEPS, SCALES, Seed
 from repro.spec.experiment import MOST_SEEDS, Experiment
@@ -30,7 +30,7 @@ run_id = option(Annotated[str, text("[a-z0-9-]+", "an id or its beginning, of sm
 
 def add_root(parser: argparse.ArgumentParser) -> None:
     """Where run folders lie."""
-    parser.add_argument("--root", type=place, default=RUNS, help="where run folders lie (default runs)")
+    parser.add_argument("--root", type=folder_at, default=RUNS, help="where run folders lie (default runs)")
 
 
 def add_cache(parser: argparse.ArgumentParser, holds: str = "tokens and compiled programs") -> None:
@@ -61,7 +61,7 @@ def chosen(args: argparse.Namespace) -> tuple[Experiment, ...]:
     return trained(args.experiment, args.paper)
 
 
-def add_run(parser: argparse._ActionsContainer) -> None:
+def add_run_choice(parser: argparse._ActionsContainer) -> None:
     """Some of an experiment's runs."""
     text = "only runs whose id begins so (repeatable)"
     parser.add_argument("--run", action="append", type=run_id, metavar="ID", help=text)

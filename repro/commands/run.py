@@ -39,7 +39,7 @@ def add_status(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train what is missing of an experiment; 1 when a program failed, 2 when a run can't be done, 42 when stopped."""
-    from repro.runs.sweep import Outcome, failed_before, pending, unusable
+    from repro.runs.sweep import Outcome, failed_before, pending_runs, unusable
     from repro.spec.experiment import expand
 
     experiments = options.chosen(args)
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     damaged = unusable(planned, args.root)
     for reason in damaged.values():
         print(f"repro: {reason}", file=sys.stderr)
-    runs = pending(planned, args.root)
+    runs = pending_runs(planned, args.root)
     before = Outcome() if args.retry_failed else failed_before(runs, args.root)
     failures = {**before.failed, **before.crashed}
     for run_id, reason in failures.items():
@@ -85,14 +85,14 @@ def _sweep(args: argparse.Namespace, crew: "Crew", runs: tuple[PlannedRun, ...])
     from repro.corpus.prepare import prepared
     from repro.machines.seats import parts
     from repro.results.collected import records
-    from repro.results.estimate import UNTIMED, scoring_sentence, sentence
+    from repro.results.estimate import UNTIMED, duration_sentence, scoring_sentence
     from repro.runs.sweep import corpora, sweep
 
     workers = max(len(part.seats) for part in parts(runs, crew.hardware, crew.workers))  # what can't fit is refused
     for corpus, vocab in sorted(corpora(runs)):
         prepared(corpus, vocab, args.cache)
     timed = records(args.scale)
-    long = sentence(runs, timed, workers) if crew.hardware.is_cpu else UNTIMED
+    long = duration_sentence(runs, timed, workers) if crew.hardware.is_cpu else UNTIMED
     beside = f", {workers} side by side" if workers > 1 else ""
     print(f"{counted(len(runs), 'run')} to train on {crew.hardware.words}{beside}: {long}.", file=sys.stderr)
     if crew.hardware.note:
@@ -119,11 +119,11 @@ def _unscored(args: argparse.Namespace) -> "list[tuple[RunConfig, EvalSpec]]":
 def status(args: argparse.Namespace) -> int:
     """Show how far the runs of an experiment are, or all runs of a root."""
     from repro.runs import status as progress
-    from repro.runs.folder import existing, named
+    from repro.runs.folder import existing, runs_root
     from repro.spec.experiment import expand
 
     runs = None
-    named(args.root)
+    runs_root(args.root)
     if args.watch:
         options.refuse(args, ("json",), "--watch shows a screen")
     if not args.experiment:
@@ -133,7 +133,7 @@ def status(args: argparse.Namespace) -> int:
     if runs is None:
         existing(args.root)
     if args.watch:
-        progress.watch(runs, args.root)
+        progress.watch_runs(runs, args.root)
     else:
         show = progress.status_json if args.json else progress.status_text
         print(show(runs, args.root, progress.clock_of(args.root)))

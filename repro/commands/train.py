@@ -20,13 +20,13 @@ from repro.diloco.jax_settings import start_jax
 from repro.diloco.resource_flags import MESH, add_flags, asked
 from repro.diloco.resources import Resources
 from repro.errors import EXIT_INTERRUPTED, Interrupted, UserError
-from repro.files import place, read_json
+from repro.files import folder_at, read_json
 from repro.machines.hardware import host_memory, require_devices, train_here
 from repro.machines.seats import all_devices, check_time
 from repro.runs import restarts
 from repro.runs.folder import RunFolder, open_folder
 from repro.runs.leases import LEASE_S, Lease, LeaseLost, take
-from repro.runs.progress import line
+from repro.runs.progress import progress_line
 from repro.runs.worker import record_failure
 from repro.spec.config import RunConfig
 from repro.spec.experiment import expand
@@ -38,7 +38,9 @@ REPORT_SECONDS = 10.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("config", type=place, help="a config.json, as in every run folder; or a run's id, see below")
+    parser.add_argument(
+        "config", type=folder_at, help="a config.json, as in every run folder; or a run's id, see below"
+    )
     options.add_root(parser)
     options.add_cache(parser)
     parser.add_argument(
@@ -129,7 +131,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _given_up(folder: RunFolder, starts: int) -> UserError:
-    reason = restarts.sentence(folder, starts)
+    reason = restarts.restarts_sentence(folder, starts)
     folder.write_failure(reason, crashed=False)
     restarts.give_up(folder)
     return UserError(reason)
@@ -158,7 +160,7 @@ def _train(
     def report(message: dict[str, Any]) -> None:
         if lease:
             lease.mark(message)
-            _tell(args, line(folder.run_id, config, message), **message)
+            _tell(args, progress_line(folder.run_id, config, message), **message)
 
     pace = replace(Pace.of(config), report_seconds=REPORT_SECONDS)
     if args.checkpoint_every is not None:

@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from repro import disk
-from repro.corpus.shards import as_json
+from repro.corpus.shards import json_text
 from repro.errors import UserError
 from repro.files import write_bytes
 
 
 def point(cache: Path, corpus: str, vocab: int, folder: Path) -> None:
     """Let runs with this corpus and vocabulary read `folder`, which lies in cache/tokens."""
-    content = as_json({"folder": folder.name})
+    content = json_text({"folder": folder.name})
     path = _pointer(cache, corpus, vocab)
     if not path.is_file() or path.read_bytes() != content:
         write_bytes(path, content)
@@ -27,7 +27,7 @@ def prepared_folder(cache: Path, corpus: str, vocab: int) -> Path:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def hold(folder: Path) -> Iterator[None]:
     """Hold the folder for this process; UserError if another has it. The system lets go however the process ends."""
     with disk.locked(folder.with_name(f".{folder.name}.lock"), wait=False) as ours:
         if not ours:

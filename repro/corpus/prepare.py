@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 from repro import disk
-from repro.corpora import Corpus, named
+from repro.corpora import Corpus, corpus_named
 from repro.corpus.folders import prepared_folder
 from repro.corpus.preparing import Progress, progress_bar, quiet
 from repro.corpus.recipes import RECIPES, InstalledRecipe
@@ -25,7 +25,7 @@ def token_folder(corpus: str, cache: Path, *, vocab: int | None = None) -> Path:
 
     Of C4 and Dolma, which have many recipes, the folder prepared last with this vocabulary.
     """
-    if (record := named(corpus)).hub:
+    if (record := corpus_named(corpus)).hub:
         return prepared_folder(cache, corpus, record.vocab if vocab is None else vocab)
     recipe = _recipe(record, vocab)
     return cache / "tokens" / f"{corpus}-{recipe.vocab}-{recipe.digest}"
@@ -45,7 +45,7 @@ def prepare(corpus: str, cache: Path, progress: Progress = quiet, *, vocab: int 
     folder = token_folder(corpus, cache, vocab=vocab)
     if is_prepared(corpus, cache, vocab=vocab):
         return folder
-    record = named(corpus)
+    record = corpus_named(corpus)
     if record.hub:
         raise UserError(
             f"{corpus} is not prepared with a vocabulary of {vocab or record.vocab} in {cache}: run"

@@ -79,7 +79,7 @@ def write_shards(
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     """Close the folder: after this it is prepared, and the records of its units and what was half written are gone."""
-    write_bytes(folder / MANIFEST, as_json({"format": FORMAT_VERSION, **manifest}))
+    write_bytes(folder / MANIFEST, json_text({"format": FORMAT_VERSION, **manifest}))
     for left in (*folder.glob("*.record.json"), *folder.glob("*.part")):
         left.unlink()
 
@@ -122,7 +122,7 @@ def _write_unit(
     shard = Shard(file=f"{name}.bin", sha256=hashlib.sha256(content).hexdigest(), **total(parts))
     record = {"shard": asdict(shard), "parts": parts, "unit": _unit_digest(unit, tokenizer)}
     write_bytes(folder / shard.file, content)
-    write_bytes(folder / f"{name}.record.json", as_json(record))
+    write_bytes(folder / f"{name}.record.json", json_text(record))
     return record
 
 
@@ -160,6 +160,6 @@ def total(parts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
     return {count: sum(part[count] for part in parts.values()) for count in ("documents", "tokens", "bytes")}
 
 
-def as_json(value: dict[str, Any]) -> bytes:
+def json_text(value: dict[str, Any]) -> bytes:
     """How records and manifests are written: the same bytes for the same value."""
     return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()

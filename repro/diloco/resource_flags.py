@@ -42,7 +42,7 @@ def asked(args: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def words(resources: Resources) -> list[str]:
+def flag_words(resources: Resources) -> list[str]:
     """The options that `add_flags` reads back as these resources: the mesh, and what isn't the default."""
     options = []
     for field in fields(Resources):

@@ -23,7 +23,7 @@ from repro.errors import Interrupted, UserError
 from repro.evaluation.questions import Questions, make_questions
 from repro.evaluation.scoring import Scorer, ScoringRequest
 from repro.evaluation.tasks import BATCH, BOS_RULE, TASKS, EvalSpec, harness, read_result, result_path, standard_error
-from repro.files import is_bucket, names, read_bytes, remove_tree, write_bytes, write_json
+from repro.files import is_bucket, listing, read_bytes, remove_tree, write_bytes, write_json
 from repro.runs.folder import RunFolder
 from repro.runs.leases import Watch
 from repro.runs.provenance import commit
@@ -160,7 +160,7 @@ class _Parts:
 
     def _read(self) -> tuple[np.ndarray, np.ndarray]:
         values, done = np.zeros(self._count), np.zeros(self._count, bool)
-        for name in names(self._folder):
+        for name in listing(self._folder):
             content = read_bytes(self._folder / name) if name.startswith(self._digest) else None
             if content is not None:
                 with np.load(io.BytesIO(content)) as part:

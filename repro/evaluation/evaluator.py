@@ -33,7 +33,7 @@ class Job:
     step: int
 
 
-def pending(jobs: Iterable[Job], root: Path) -> tuple[Job, ...]:
+def pending_jobs(jobs: Iterable[Job], root: Path) -> tuple[Job, ...]:
     """Those without a result, each once."""
     distinct = {(job.run_id, job.spec.id(job.step)): job for job in jobs}
     return tuple(j for j in distinct.values() if read_result(RunFolder(root, j.run_id), j.spec, j.step) is None)
@@ -91,7 +91,7 @@ class _Pool(Pool):
         self.kinds.add(message["ended"])
         if message["ended"] == "finished":
             if (result := self._result(self.jobs[name])) is not None:
-                print(f"{line(result)}  {result['seconds']:.0f} s", flush=True)
+                print(f"{score_line(result)}  {result['seconds']:.0f} s", flush=True)
         elif message["ended"] not in AGAIN and (reason := last_line(message["reason"])) not in self._reasons:
             self._reasons.add(reason)
             _say(reason)
@@ -119,7 +119,7 @@ def _make_questions(jobs: tuple[Job, ...], cache: Path, source: str) -> None:
         make_questions(asked, token_folder(corpus, cache, vocab=vocab), cache, source)
 
 
-def line(result: dict[str, Any]) -> str:
+def score_line(result: dict[str, Any]) -> str:
     """A run and its scores in percent, ± standard error."""
     words = [result["run_id"], result["eval_id"]]
     for score in result["scores"]:

@@ -25,7 +25,7 @@ from repro.evaluation.evaluate import load_parameters
 from repro.evaluation.lm_eval_tasks import TextLM, write_task_files
 from repro.evaluation.scoring import Scorer, ScoringRequest, score_together
 from repro.evaluation.tasks import BATCH, PARAMETERS, harness
-from repro.files import place
+from repro.files import folder_at
 from repro.runs.folder import find_run
 from repro.spec.config import ModelConfig
 
@@ -85,7 +85,7 @@ class RunLM(JaxLM):
         batch_size: int | str | None = None,
         **_: Any,
     ) -> None:
-        folder = find_run(place(root), str(run))
+        folder = find_run(folder_at(root), str(run))
         config = folder.config()
         if parameters not in PARAMETERS:
             raise UserError(f"parameters {parameters!r} are unknown: choose {', '.join(PARAMETERS)}.")

@@ -11,10 +11,10 @@ from repro import disk
 from repro.diloco.jax_settings import start_jax
 from repro.errors import EXIT_INTERRUPTED, Interrupted
 from repro.evaluation.tasks import Asked, EvalSpec
-from repro.files import place
+from repro.files import folder_at
 from repro.pool import LOOK_S, Parent, failure, worker_parser
 from repro.runs.folder import RunFolder
-from repro.runs.liveness import Progress, watch
+from repro.runs.liveness import Progress, watch_progress
 from repro.stopping import Stop, end_now
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ REPORT_SECONDS = 10.0
 def main() -> int:
     """Score until nothing is left; 42 when asked to stop, with every score saved."""
     parser = worker_parser()
-    parser.add_argument("--root", type=place, required=True)
+    parser.add_argument("--root", type=folder_at, required=True)
     parser.add_argument("--cache", type=disk.local, required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--source", required=True)
@@ -35,7 +35,7 @@ def main() -> int:
     stop = Stop(lambda sentence: parent.tell(ended="interrupted", reason=sentence), with_parent=True)
     progress = Progress()
     stop.free(_saved)
-    watch(progress, LOOK_S, lambda: end_now(progress.sentence("a worker of evaluate")))
+    watch_progress(progress, LOOK_S, lambda: end_now(progress.sentence("a worker of evaluate")))
     start_jax(args.cache)
     for job in parent.jobs(idle=progress.mark):
         try:

@@ -15,7 +15,7 @@ from typing import Annotated
 
 from repro.diloco.resources import local_resources
 from repro.errors import EXIT_INTERRUPTED, UserError
-from repro.files import place
+from repro.files import folder_at
 from repro.launch.engine import Engine, Request, create_each, job_name, trainer
 from repro.spec.experiment import PlannedRun
 from repro.values import WORD, check_fields, one_of, several, text, whole
@@ -104,7 +104,7 @@ def render(request: Request, runs: Sequence[PlannedRun], settings: SlurmSettings
 
 def create(request: Request, runs: Sequence[PlannedRun], settings: SlurmSettings, retry_failed: bool) -> int:
     """A job of each run that has none, after all of them could be laid out."""
-    scripts, root = _scripts(request, runs, settings), place(settings.root)
+    scripts, root = _scripts(request, runs, settings), folder_at(settings.root)
     root.mkdir(parents=True, exist_ok=True)  # Slurm starts no job whose log has no folder
 
     def create_one(run: PlannedRun) -> str | None:

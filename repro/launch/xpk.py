@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from repro.files import place
+from repro.files import folder_at
 from repro.launch import xpk_program
 from repro.launch.chip_hours import table
 from repro.launch.engine import Engine, Request, create_each
@@ -45,7 +45,7 @@ def create(request: Request, runs: Sequence[PlannedRun], settings: PodSettings, 
         job = jobs[run.run_id]
         return job.name if xpk_program.create_workload(xpk, xpk_arguments(job, request, settings)) else None
 
-    return create_each(runs, place(settings.root), retry_failed, create_one)
+    return create_each(runs, folder_at(settings.root), retry_failed, create_one)
 
 
 ENGINE = Engine(PodSettings, render, create, EXAMPLE, "docs/pod.md", FLAGS)

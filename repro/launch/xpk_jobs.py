@@ -4,7 +4,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Annotated
 
-from repro.diloco.resource_flags import words
+from repro.diloco.resource_flags import flag_words
 from repro.launch.engine import Request, job_name, trainer
 from repro.machines.placement import Placement, chips_of, days, place, resources_for
 from repro.spec.experiment import PlannedRun
@@ -100,7 +100,7 @@ def job_for(run: PlannedRun, settings: PodSettings) -> PodJob:
 
 def train_command(job: PodJob, request: Request, settings: PodSettings) -> str:
     """What bash runs in every pod. `exec`, so that the SIGTERM of a pre-emption reaches Python and not a shell."""
-    command = ["python", *trainer(job.run, request, settings), *words(job.placement.resources)]
+    command = ["python", *trainer(job.run, request, settings), *flag_words(job.placement.resources)]
     return "exec " + shlex.join(command)
 
 

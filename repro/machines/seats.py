@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from repro.diloco.resource_flags import MESH, words
+from repro.diloco.resource_flags import MESH, flag_words
 from repro.diloco.resources import Resources, local_resources, meshes
 from repro.errors import UserError
 from repro.machines.hardware import Hardware
@@ -96,7 +96,7 @@ def all_devices(config: RunConfig, devices: int, memory: int | None) -> Resource
         return resources
     most = local_resources(config, devices)
     if most.devices < devices:
-        mesh = " ".join(words(most)[: 2 * len(MESH)])
+        mesh = " ".join(flag_words(most)[: 2 * len(MESH)])
         raise UserError(
             f"{run_id(config)} can be laid on {most.devices} of the {counted(devices, 'device')} here, and the others "
             f"would be idle: say so with {mesh}, or show it fewer."

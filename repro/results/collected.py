@@ -56,7 +56,7 @@ def archive_path(scale: str, folder: Path = FOLDER) -> Path:
 def records(scale: str) -> tuple[Record, ...]:
     """All that is collected of a scale; none where nothing is."""
     path = archive_path(scale)
-    return tuple(load(path).values()) if path.exists() else ()
+    return tuple(load_records(path).values()) if path.exists() else ()
 
 
 def save(results: Iterable[Result], path: Path) -> Collected:
@@ -67,7 +67,7 @@ def save(results: Iterable[Result], path: Path) -> Collected:
     outcome = Collected()
     path.parent.mkdir(parents=True, exist_ok=True)
     with disk.locked(path.parent):  # the folder itself, so that no file is left in it
-        stored = load(path) if path.exists() else {}
+        stored = load_records(path) if path.exists() else {}
         for result in results:  # rows may share a run and differ in what is evaluated
             _merge(stored, result, outcome)
         if outcome.taken:
@@ -172,7 +172,7 @@ def _short(value: Any) -> Any:
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
-def load(path: Path) -> dict[str, Record]:
+def load_records(path: Path) -> dict[str, Record]:
     """The records of a file by run id; UserError when one's config is not what its id says."""
     stored = read_json(path)
     if stored is None:
@@ -198,7 +198,7 @@ def filled(results: Iterable[Result], path: Path, eval_set: str | None = None) -
     results = tuple(results)
     if all(result.summary is not None for result in results) or not path.exists():
         return results
-    stored = load(path)
+    stored = load_records(path)
     return tuple(
         _stored(result.run, stored[result.run.run_id], eval_set)
         if result.summary is None and _shows(stored.get(result.run.run_id), result.run)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from repro.evaluation.tasks import METRICS
-from repro.files import names, read_json
+from repro.files import listing, read_json
 from repro.runs.folder import RunFolder
 from repro.spec.metric import METRIC_VERSION, metric_version
 from repro.spec.validation import declared
@@ -81,7 +81,7 @@ def flat(config: dict[str, Any], prefix: str = "") -> dict[str, str | bool | flo
 
 def _points(folder: RunFolder, config: dict[str, Any]) -> Iterator[Point]:
     syncs: dict[int, Scalars] = {}
-    for record in read_metrics(folder.syncs).to_pylist() if names(folder.syncs) else ():
+    for record in read_metrics(folder.syncs).to_pylist() if listing(folder.syncs) else ():
         syncs.setdefault(record["step"], {}).update(_sync(record))
     tokens = config["batch"] * config["model"]["seq_len"]
     clocks, total = deque([0.0], maxlen=SPEED_STEPS + 1), 0.0
@@ -133,7 +133,7 @@ def _losses(summary: dict[str, Any], config: dict[str, Any]) -> Scalars:
 def _scores(folder: RunFolder, step: int) -> Scalars:
     """Shares of right answers at the last step; a part of a set is named with its count, a mere try is left out."""
     scores: Scalars = {}
-    for name in names(folder.path / "evals"):
+    for name in listing(folder.path / "evals"):
         result = read_json(folder.path / "evals" / name) if name.endswith(".json") else None
         if result is None or result["step"] != step:
             continue

@@ -29,7 +29,7 @@ def seconds_of(runs: Iterable[PlannedRun], records: Iterable[Mapping[str, Any]])
     return sum(_one(run.config, timed) for run in unique(runs))
 
 
-def sentence(runs: Iterable[PlannedRun], records: Iterable[Mapping[str, Any]], workers: int) -> str:
+def duration_sentence(runs: Iterable[PlannedRun], records: Iterable[Mapping[str, Any]], workers: int) -> str:
     """`about 41 minutes on 2 free cores`, or that nothing is known."""
     seconds = seconds_of(runs, records)
     if seconds is None:

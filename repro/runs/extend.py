@@ -11,7 +11,7 @@ from pathlib import Path
 
 from repro import disk
 from repro.errors import UserError
-from repro.files import names, read_json, remove_tree, share_tree, write_json
+from repro.files import listing, read_json, remove_tree, share_tree, write_json
 from repro.runs.folder import RunFolder, find_run, open_folder
 from repro.spec.config import RunConfig
 from repro.spec.identity import run_id
@@ -52,7 +52,7 @@ def extend(root: Path, name: str, steps: int, cache: Path) -> RunFolder:
     folder = RunFolder(root, run_id(new))
     if read_json(folder.path / "extended.json") is None:
         for source in (parent.metrics, parent.syncs, last):
-            if names(source):  # Data-Parallel has no log of syncs
+            if listing(source):  # Data-Parallel has no log of syncs
                 _share(source, folder.path / source.relative_to(parent.home))
         write_json(folder.path / "extended.json", {"run": parent.run_id, "step": config.steps})
     return open_folder(root, new)  # the config comes last: before it there is no run

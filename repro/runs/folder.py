@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.errors import UnusableFile, UserError
-from repro.files import create_bytes, is_bucket, json_bytes, names, read_json, write_json
+from repro.files import create_bytes, is_bucket, json_bytes, listing, read_json, write_json
 from repro.runs import stored
 from repro.runs.stored import checked
 from repro.runs.takeover import attempt_path, drop_others, furthest, saved_steps
@@ -122,7 +122,7 @@ class RunFolder:
         """Every attempt in order: commit, versions, machine, how it ended; None when there was none."""
         path = self.path / "provenance.json"
         earlier = checked(path, read_json(path), stored.Attempts)
-        paths = [self.path / "provenance" / name for name in names(self.path / "provenance")]
+        paths = [self.path / "provenance" / name for name in listing(self.path / "provenance")]
         if earlier is None and not paths:
             return None
         entries = [checked(path, read_json(path), stored.AttemptEntry) for path in paths]
@@ -166,12 +166,12 @@ def existing(root: Path) -> Path:
     """The folder of runs; UserError when it isn't there, or is none."""
     if isinstance(root, Path) and root.exists() and not root.is_dir():
         raise UserError(f"{root} is no folder: give with --root where the runs lie.")
-    if not (names(root) if is_bucket(root) else root.exists()):
+    if not (listing(root) if is_bucket(root) else root.exists()):
         raise UserError(f"no folder {root}: give with --root where the runs lie.")
     return root
 
 
-def named(root: Path) -> Path:
+def runs_root(root: Path) -> Path:
     """The folder of runs; UserError when it isn't there, but not for the usual one: then what is collected is shown."""
     return root if root == RUNS and not root.exists() else existing(root)
 
@@ -180,7 +180,7 @@ def find_run(root: Path, name: str) -> RunFolder:
     """The one run whose id starts with `name`; UserError when none or several do, and for no name at all."""
     if not name:
         raise UserError("an empty run id: `python -m repro status` lists the runs.")
-    runs = [n for n in names(root) if n.startswith(name) and (root / n / "config.json").exists()]
+    runs = [n for n in listing(root) if n.startswith(name) and (root / n / "config.json").exists()]
     if not runs:
         raise UserError(f"no run {name!r} in {root}: `python -m repro status` lists the runs.")
     if len(runs) > 1 and name not in runs:

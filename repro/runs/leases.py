@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.errors import UnusableFile, UserError
-from repro.files import create_bytes, is_bucket, modified, names, read_bytes, write_bytes
+from repro.files import create_bytes, is_bucket, listing, modified, read_bytes, write_bytes
 from repro.runs.folder import RunFolder
 from repro.runs.liveness import LIMITS_S, Progress
 
@@ -52,7 +52,7 @@ def now() -> float:
 
 def newest(folder: RunFolder) -> int:
     """The number of the newest lease; 0 when nobody leased the run yet."""
-    return max((int(n[:-5]) for n in names(_leases(folder)) if n.endswith(".json") and n[:-5].isdecimal()), default=0)
+    return max((int(n[:-5]) for n in listing(_leases(folder)) if n.endswith(".json") and n[:-5].isdecimal()), default=0)
 
 
 def _leases(folder: RunFolder) -> Path:

@@ -58,7 +58,7 @@ class Progress:
         )
 
 
-def watch(progress: Progress, every_s: float, act: Callable[[], None]) -> None:
+def watch_progress(progress: Progress, every_s: float, act: Callable[[], None]) -> None:
     """From now on, in a thread: `act` once when the work is stuck."""
 
     def look() -> None:

@@ -21,7 +21,7 @@ def work(config: RunConfig) -> float:
     return config.flops + 1e8 * config.steps
 
 
-def line(run: str, config: RunConfig, message: dict[str, Any]) -> str:
+def progress_line(run: str, config: RunConfig, message: dict[str, Any]) -> str:
     """What the training loop tells, in words: `35m-dp-s0-…  training  20/24  loss 3.401  12.3k tokens/s`."""
     if "warning" in message:
         return f"{run}  {message['warning']}"
@@ -68,14 +68,14 @@ class Board:
     def update(self, worker: int, run: PlannedRun, message: dict[str, Any]) -> None:
         """A message of a worker: stage, step and, in training, loss and tokens/s."""
         if "warning" in message:
-            self.say(line(run.run_id, run.config, message))
+            self.say(progress_line(run.run_id, run.config, message))
             message = {key: value for key, value in message.items() if key != "warning"}
         step, steps = message.get("step", 0), run.config.steps
         if message["stage"] == "training" and self._start is None:
             self._start = time.monotonic()
             self._base = sum(self._done.values())
         self._done[run.run_id] = work(run.config) * step / steps
-        text = line(run.run_id, run.config, message)
+        text = progress_line(run.run_id, run.config, message)
         self._progress.update(self._bars[worker], total=steps, completed=step, text=text)
         self._text[worker] = text
         self.tick()

@@ -7,7 +7,7 @@ runs/<id>/unmet/<k>         the k-th start in a row of which the processes did n
 from collections.abc import Callable
 from pathlib import Path
 
-from repro.files import create_bytes, names, read_json, remove_tree, write_json
+from repro.files import create_bytes, listing, read_json, remove_tree, write_json
 from repro.runs.folder import RunFolder
 from repro.runs.leases import newest
 from repro.runs.takeover import attempts, saved_steps
@@ -17,7 +17,7 @@ LONGEST_S = 3600.0  # that is waited for the others
 
 def unmet(folder: RunFolder) -> int:
     """How many starts in a row did not meet."""
-    return len(names(folder.path / "unmet"))
+    return len(listing(folder.path / "unmet"))
 
 
 def note_unmet(folder: RunFolder, before: int) -> Callable[[], None]:
@@ -60,7 +60,7 @@ def give_up(folder: RunFolder) -> None:
     write_json(folder.path / "given_up.json", {"lease": newest(folder)})
 
 
-def sentence(folder: RunFolder, starts: int) -> str:
+def restarts_sentence(folder: RunFolder, starts: int) -> str:
     """Why the run is given up."""
     return (
         f"{folder.run_id} was started {starts} times in a row without a new checkpoint: look at the logs of its "

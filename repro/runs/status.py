@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.errors import UnusableFile, UserError, pass_over
-from repro.files import is_bucket, modified, names, read_json, write_bytes
+from repro.files import is_bucket, listing, modified, read_json, write_bytes
 from repro.runs import stored
 from repro.runs.folder import RunFolder
 from repro.runs.leases import beat_record, holder, last_sign, newest
@@ -69,7 +69,7 @@ def states(runs: Iterable[PlannedRun] | None, root: Path, at: float | None) -> l
 
 def folders(root: Path) -> Iterator[tuple[RunFolder, dict[str, Any]]]:
     """Every run in `root`, by name, and its config as it is stored; what is no run's is named and passed over."""
-    for name in names(root):
+    for name in listing(root):
         path = root / name / "config.json"
         try:
             config = checked(path, read_json(path), stored.Config)
@@ -92,7 +92,7 @@ def _state(folder: RunFolder, config: dict[str, Any], at: float | None, expected
 
 def _record(folder: RunFolder, config: dict[str, Any], at: float | None) -> Record:
     record: Record = {"run": folder.run_id, "steps": config["steps"], "state": "missing", "step": 0}
-    files = set(names(folder.path))
+    files = set(listing(folder.path))
     if "summary.json" in files and (summary := folder.result()) is not None:
         record |= {"state": "finished", "step": summary["steps"], "tokens_per_s": summary["tokens_per_s"]}
         validation = declared(summary, config["scale"], config["model"]["seq_len"])
@@ -175,7 +175,7 @@ def status_text(runs: Iterable[PlannedRun] | None, root: Path, at: float | None)
     return "\n".join([*map(_line, records), line])
 
 
-def watch(runs: Iterable[PlannedRun] | None, root: Path) -> None:
+def watch_runs(runs: Iterable[PlannedRun] | None, root: Path) -> None:
     """Show the text on the screen, renewed every two seconds, until all are finished or the user interrupts."""
     from rich.live import Live
     from rich.text import Text

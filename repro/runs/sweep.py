@@ -69,7 +69,7 @@ class Outcome:
         self.interrupted |= other.interrupted
 
 
-def pending(runs: Iterable[PlannedRun], root: Path) -> tuple[PlannedRun, ...]:
+def pending_runs(runs: Iterable[PlannedRun], root: Path) -> tuple[PlannedRun, ...]:
     """The runs without a summary, each once, but for those that are `unusable`."""
     left_out = unusable(runs := unique(runs), root)
     return tuple(r for r in runs if r.run_id not in left_out and RunFolder(root, r.run_id).summary() is None)
@@ -101,7 +101,7 @@ def failed_before(runs: Iterable[PlannedRun], root: Path) -> Outcome:
 def sweep(runs: Iterable[PlannedRun], crew: Crew, *, title: str = "") -> Outcome:
     """Finish every run, some at a time; returns when all are done, failed, or a signal came."""
     outcome = Outcome()
-    todo = parts(pending(runs, crew.root), crew.hardware, crew.workers)
+    todo = parts(pending_runs(runs, crew.root), crew.hardware, crew.workers)
     if todo:
         crew.log.parent.mkdir(parents=True, exist_ok=True)
         with crew.log.open("a", encoding="utf-8") as log:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from repro import disk
 from repro.errors import UserError
-from repro.files import create_bytes, is_bucket, names, read_bytes, remove_tree, share_tree
+from repro.files import create_bytes, is_bucket, listing, read_bytes, remove_tree, share_tree
 
 # In this order: a live attempt writes the curve up to a checkpoint before the checkpoint, so none of it is missed.
 KEPT = ("checkpoints", "metrics", "syncs")
@@ -26,7 +26,7 @@ def attempt_path(run: Path, number: int) -> Path:
 
 def saved_steps(home: Path) -> list[int]:
     """Steps of the complete checkpoints of an attempt, ascending."""
-    steps = sorted(int(name) for name in names(home / "checkpoints") if name.isdecimal())
+    steps = sorted(int(name) for name in listing(home / "checkpoints") if name.isdecimal())
     return [step for step in steps if completed(home, step).exists()] if is_bucket(home) else steps
 
 
@@ -39,7 +39,7 @@ def completed(home: Path, step: int) -> Path:
 def attempts(run: Path) -> Iterator[tuple[int, Path]]:
     """(number, folder) of the attempts that began; 0 is the run's own folder, where nobody leased the run."""
     yield 0, run
-    for name in names(run / "attempts"):
+    for name in listing(run / "attempts"):
         if name.isdecimal() and read_bytes(run / "attempts" / name / "from.json") is not None:
             yield int(name), run / "attempts" / name
 
@@ -61,7 +61,7 @@ def begin(run: Path, number: int) -> Path:
         step, source, path = _furthest(run)
         try:
             for name in KEPT:
-                if step >= 0 and names(path / name):
+                if step >= 0 and listing(path / name):
                     share_tree(path / name, home / name, _unfinished)
             _share_older(run, (number, source), home)
         except OSError as error:
@@ -82,7 +82,7 @@ def _share_older(run: Path, taken: tuple[int, ...], home: Path) -> None:
     """
     for other, path in attempts(run) if not is_bucket(run) else ():
         for step in set(saved_steps(path)) - set(saved_steps(home)) if other not in taken else ():
-            if any(part.endswith(f"-{step:09d}.parquet") for part in names(home / "metrics")):
+            if any(part.endswith(f"-{step:09d}.parquet") for part in listing(home / "metrics")):
                 share_tree(path / "checkpoints" / str(step), home / "checkpoints" / str(step), _unfinished)
 
 
@@ -96,7 +96,7 @@ def drop_ahead(run: Path, number: int, step: int) -> None:
 
 def drop_others(run: Path, number: int) -> None:
     """Delete the attempts that the one which finished the run makes superfluous."""
-    for name in names(run / "attempts"):
+    for name in listing(run / "attempts"):
         if name != attempt_path(run, number).name:
             _drop(run / "attempts" / name)
 

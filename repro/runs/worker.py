@@ -40,7 +40,7 @@ def main() -> int:
 
 def _served(request: dict[str, Any], args: argparse.Namespace, parent: Parent, stop: Stop) -> dict[str, Any]:
     """Lease one run and do it; how it ended."""
-    from repro.files import place
+    from repro.files import folder_at
     from repro.runs.folder import open_folder
     from repro.runs.leases import take
     from repro.spec.config import RunConfig
@@ -48,7 +48,7 @@ def _served(request: dict[str, Any], args: argparse.Namespace, parent: Parent, s
 
     config = from_json(RunConfig, request["config"])
     try:
-        lease = take(open_folder(place(args.root), config), request["over"], args.lease, on_stall=end_now)
+        lease = take(open_folder(folder_at(args.root), config), request["over"], args.lease, on_stall=end_now)
     except (UserError, OSError) as error:
         return {"ended": "failed", "reason": failure(error)[1]}
     if lease is None:

@@ -15,7 +15,7 @@ TOKENS = {"paper": 2**21, "mini": 2**16, "smoke": 2**9}  # in the windows that a
 TIMES = {"paper": 20, "mini": 5, "smoke": 2}  # of a run, for its curve; the last at its end
 
 
-def interval(config: RunConfig) -> int:
+def validation_interval(config: RunConfig) -> int:
     """Steps between two validations of a run, which give its curve."""
     return math.ceil(config.steps / TIMES[config.scale])
 

@@ -23,7 +23,7 @@ from repro.diloco.resources import Resources
 from repro.errors import Interrupted, UserError
 from repro.spec.config import RunConfig
 from repro.spec.shapes import parameter_count
-from repro.spec.validation import declared_windows, interval, validation_id
+from repro.spec.validation import declared_windows, validation_id, validation_interval
 from repro.training import processes, similarity
 from repro.training.checkpoint import Checkpoints
 from repro.training.metrics import MetricsLog, UnwrittenLog
@@ -48,7 +48,7 @@ class Pace:
     @classmethod
     def of(cls, config: RunConfig) -> "Pace":
         """Eight checkpoints a run, six steps apart at least, and the validations of its scale."""
-        return cls(max(6, config.steps // 8), interval(config))
+        return cls(max(6, config.steps // 8), validation_interval(config))
 
 
 class Written(Protocol):
@@ -285,7 +285,7 @@ class _Loop:
                     "finite: it was not applied; lower the learning rate, or look at the curve in metrics/."
                 )
             products = {group: np.asarray(g) for group, g in sync.gram.items()}
-            for record in similarity.rows(step, sync.taken, p, self.layout.fragments[p], products):
+            for record in similarity.similarity_rows(step, sync.taken, p, self.layout.fragments[p], products):
                 self.syncs.add(record)
         fetched.loss.block_until_ready()
         fetched.before, self.arrived = self.arrived, time.monotonic() - self.started

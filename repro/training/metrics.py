@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from repro.errors import UnusableFile
-from repro.files import names, read_bytes, write_bytes
+from repro.files import listing, read_bytes, write_bytes
 
 Row = dict[str, Any]
 
@@ -80,7 +80,7 @@ def read_metrics(folder: Path) -> pa.Table:
 
 
 def _parts(folder: Path) -> list[str]:
-    return [name for name in names(folder) if name.startswith("part-") and name.endswith(".parquet")]
+    return [name for name in listing(folder) if name.startswith("part-") and name.endswith(".parquet")]
 
 
 def _first_step(part: str) -> int:

@@ -7,7 +7,9 @@ import numpy as np
 from repro.spec.fragments import Fragment
 
 
-def rows(step: int, taken: int, index: int, fragment: Fragment, gram: dict[str, np.ndarray]) -> list[dict[str, Any]]:
+def similarity_rows(
+    step: int, taken: int, index: int, fragment: Fragment, gram: dict[str, np.ndarray]
+) -> list[dict[str, Any]]:
     """One record for each layer, for the embedding, and for the fragment as a whole.
 
     `gram` holds `layers` (k, M, M) and `embed` (M, M). `cosine` is the mean over pairs of replicas (None

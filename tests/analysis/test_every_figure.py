@@ -115,7 +115,7 @@ def test_figure11_has_formats_and_schemes_as_groups():
 def test_fedpart_is_relative_and_the_papers_rise_stands_beside_where_it_is_published():
     found = table("fedpart")
     (panel,) = ablations.fedpart(found).axes
-    published = any(cell.row.startswith("FedPart") for cell in paper.load("statements"))
+    published = any(cell.row.startswith("FedPart") for cell in paper.load_cells("statements"))
     widths = [patch.get_width() for patch in panel.patches]
     rises = [100 * (3.01 / 3 - 1), 100 * (3.011 / 3.001 - 1)]
     assert widths[0] == pytest.approx(sum(rises) / 2)
@@ -192,7 +192,7 @@ def test_nothing_run_says_so(name: str):
 @pytest.mark.parametrize("scale", ["mini", "paper"])
 def test_a_printed_table_has_every_printed_cell_once_in_order(name: str, scale: str):
     lines = [dict(zip(COLUMNS, line, strict=True)) for line in csv_rows(table(name, scale))]
-    cells = paper.load(name)
+    cells = paper.load_cells(name)
     assert [(line["column"], line["paper"]) for line in lines] == [(cell.column, cell.text) for cell in cells]
     if scale == "paper":
         assert [line["row"] for line in lines] == [cell.row for cell in cells]

@@ -14,7 +14,7 @@ from repro.results.read import Result, collect
 
 
 def tabled(results: tuple[Result, ...]) -> Table:
-    return table5(results, published.load("table5"), EXPERIMENT, published.load("statements"))
+    return table5(results, published.load_cells("table5"), EXPERIMENT, published.load_cells("statements"))
 
 
 def test_the_papers_points_and_ours_are_in_panels_of_their_own(tmp_path: Path):

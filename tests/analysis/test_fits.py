@@ -15,7 +15,7 @@ STREAMING_H100 = "Streaming DiLoCo with overlapped FP4 com., H=100"
     [("Data-Parallel", -0.13148, -0.0466), (STREAMING_H100, -0.13554, -0.0476)],
 )
 def test_slopes_of_table_5(method: str, slope: float, exponent: float):
-    points = fits.published_points(published.load("table5"), method)
+    points = fits.published_points(published.load_cells("table5"), method)
     assert len(points) == 7
     assert round(fits.loss_slope(points), 5) == slope
     assert round(fits.power_law(points).slope, 4) == exponent
@@ -29,16 +29,16 @@ def test_slopes_of_table_5(method: str, slope: float, exponent: float):
     ],
 )
 def test_the_printed_slopes_lie_within_the_rounding_of_the_losses(method: str, row: str):
-    printed = published.by_place(published.load("statements"))[row, "Slope"].value
+    printed = published.by_place(published.load_cells("statements"))[row, "Slope"].value
     assert printed is not None
-    points = fits.published_points(published.load("table5"), method)
+    points = fits.published_points(published.load_cells("table5"), method)
     slack = fits.slope_rounding(points, half_unit=0.005)
     assert round(slack, 4) == 0.0014
     assert abs(fits.loss_slope(points) - printed) < slack < abs(fits.power_law(points).slope - printed)
 
 
 def test_slope_rounding_is_attained_and_not_passed():
-    points = fits.published_points(published.load("table5"), "Data-Parallel")
+    points = fits.published_points(published.load_cells("table5"), "Data-Parallel")
     middle = sum(math.log(flops) for flops, _ in points) / len(points)
     tilted = [(flops, loss + math.copysign(0.005, math.log(flops) - middle)) for flops, loss in points]
     moved = fits.loss_slope(tilted) - fits.loss_slope(points)
@@ -68,5 +68,5 @@ def test_one_number_of_flops_has_no_slope():
 
 
 def test_sizes_without_a_loss_are_left_out():
-    points = fits.published_points(published.load("table5"), "DiLoCo H=30")
+    points = fits.published_points(published.load_cells("table5"), "DiLoCo H=30")
     assert [flops for flops, _ in points] == [1.5e17, 9.4e17, 4e18, 1.4e19, 4.7e19, 1.9e20]

@@ -49,7 +49,7 @@ def unrendered(figure: Figure, stem: Path, forms: tuple[str, ...]) -> list[Path]
 def test_there_is_one_for_each_theme_and_they_show_every_item():
     assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == sorted(THEMES)
     told = "".join(source for theme in THEMES for source in cells(theme))
-    missing = {name for name in items.names() if f'show("{name}", ROOT, SEEDS, SCALE)' not in told}
+    missing = {name for name in items.item_names() if f'show("{name}", ROOT, SEEDS, SCALE)' not in told}
     assert missing == {"table5", "tuning"}  # the runs of Figure 5, which shows both; learning rates, no theme of these
 
 
@@ -67,7 +67,7 @@ def test_one_cell_says_whose_runs_and_the_others_only_call(theme: str):
 @pytest.mark.parametrize("theme", THEMES)
 def test_it_runs_against_the_committed_results(theme: str, monkeypatch: pytest.MonkeyPatch):
     for module in (style, schedule, simulated):
-        monkeypatch.setattr(module, "save", unrendered)
+        monkeypatch.setattr(module, "save_figure", unrendered)
     sources = cells(theme)
     told = run(sources)
     assert len(told) == len(sources) - 2

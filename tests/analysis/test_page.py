@@ -11,7 +11,7 @@ from fabricated import finish_all
 from analysis.pages import items, page, report
 from analysis.pages.items import BESIDE, Source, show
 from analysis.render import Document, Grid, Notes, body
-from experiments.registry import in_order, names
+from experiments.registry import experiment_names, in_order
 from repro.errors import UserError
 from repro.results.collected import seeds_there
 
@@ -48,8 +48,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> str:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report, "drawn", lambda table, out, forms: dot(table.experiment.name))
-        patch.setattr(report, "draw", lambda name, out, forms: str(dot(name)))
-        return page.page(Source("mini", 1, out / "no-runs"), out)
+        patch.setattr(report, "draw_figure", lambda name, out, forms: str(dot(name)))
+        return page.report_page(Source("mini", 1, out / "no-runs"), out)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_it_asks_for_nothing_else(whole: str, read: Reader):
 def test_every_item_has_a_section_and_the_scoreboard_is_first(read: Reader):
     sections = [attrs["id"] for tag, attrs in read.tags if tag == "section"]
     assert sections == ["scoreboard", *in_order(), *BESIDE]
-    assert sorted(in_order()) == sorted(names("streaming")) and in_order()[0] == "table1"
+    assert sorted(in_order()) == sorted(experiment_names("streaming")) and in_order()[0] == "table1"
     links = {attrs["href"] for tag, attrs in read.tags if tag == "a"}
     assert links == {"#contents", *(f"#{name}" for name in sections)}
 
@@ -79,7 +79,7 @@ def test_every_item_has_a_section_and_the_scoreboard_is_first(read: Reader):
 def test_every_drawn_item_has_its_figure_with_words_for_it(read: Reader):
     images = [attrs for tag, attrs in read.tags if tag == "img"]
     drawn = {alt.split(":")[0] for attrs in images if (alt := attrs["alt"])}
-    figures = {name for name in names("streaming") if name.startswith("figure")}
+    figures = {name for name in experiment_names("streaming") if name.startswith("figure")}
     assert drawn >= figures | {"fedpart", "table5", "figure6b"} and len(images) == len(drawn)
 
 

@@ -71,7 +71,7 @@ def printed_cells(item: str) -> list[tuple[str, str, str]]:
     ],
 )
 def test_every_cell_is_as_printed(item: str, count: int):
-    ours = [(cell.row, cell.column, cell.text) for cell in paper.load(item)]
+    ours = [(cell.row, cell.column, cell.text) for cell in paper.load_cells(item)]
     assert ours == printed_cells(item)
     assert len(ours) == count
 
@@ -97,11 +97,11 @@ def test_directions_are_the_printed_arrows():
 
 @pytest.mark.parametrize("item", paper.items())
 def test_values_lie_in_their_own_intervals(item: str):
-    cells = paper.load(item)
+    cells = paper.load_cells(item)
     assert cells
     for cell in cells:
         if cell.value is not None:
-            low, high = paper.interval(cell)
+            low, high = paper.printed_interval(cell)
             assert low <= cell.value <= high and low < high
             assert cell.where
 
@@ -124,25 +124,25 @@ def published(text: str, rule: str = "rounded", column: str = "Eval Loss") -> pa
     ],
 )
 def test_interval_of_rounded_text(text: str, low: float, high: float):
-    assert paper.interval(published(text)) == (low, high)
+    assert paper.printed_interval(published(text)) == (low, high)
 
 
 @pytest.mark.parametrize(("text", "least", "beyond"), [("441", 441, 442), ("1,767", 1767, 1768), ("1.10", 1.10, 1.11)])
 def test_interval_of_truncated_text(text: str, least: float, beyond: float):
-    low, high = paper.interval(published(text, "truncated"))
+    low, high = paper.printed_interval(published(text, "truncated"))
     assert low == least
     assert high < beyond == math.nextafter(high, math.inf)
 
 
 def test_interval_of_truncated_negative_text():
-    low, high = paper.interval(published("-1.5", "truncated"))
+    low, high = paper.printed_interval(published("-1.5", "truncated"))
     assert high == -1.5
     assert math.nextafter(low, -math.inf) == -1.6
 
 
 def test_interval_needs_a_number():
     with pytest.raises(ValueError, match="prints no number"):
-        paper.interval(published("-"))
+        paper.printed_interval(published("-"))
 
 
 @given(
@@ -159,7 +159,7 @@ def test_interval_holds_exactly_what_prints_as_the_text(x: float, y: float, plac
 
     if printed(x) == 0:
         return  # the text of zero doesn't say from which side it was cut
-    low, high = paper.interval(published(str(printed(x)), rule))
+    low, high = paper.printed_interval(published(str(printed(x)), rule))
     # The ends are the nearest floats to decimal numbers: one step of slack.
     assert math.nextafter(low, -math.inf) <= x <= math.nextafter(high, math.inf)
     if not math.nextafter(low, -math.inf) <= y <= math.nextafter(high, math.inf):
@@ -259,7 +259,7 @@ def test_pairs_are_of_the_same_seed():
 
 def test_an_unknown_item_names_the_known_ones():
     with pytest.raises(UserError, match=r"'../table5': choose one of .*table2, table3"):
-        paper.load("../table5")
+        paper.load_cells("../table5")
 
 
 HEAD = "row,column,text,value,rule,where\n"
@@ -283,11 +283,11 @@ def test_a_malformed_file_is_one_sentence(tmp_path: Path, content: str, sentence
     path = tmp_path / "table.csv"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=re.escape(sentence)):
-        paper.read(path)
+        paper.read_cells(path)
 
 
 def test_by_place_finds_a_cell():
-    cells = paper.by_place(paper.load("table5"))
+    cells = paper.by_place(paper.load_cells("table5"))
     assert cells["4B | DiLoCo H=30", "Eval Loss"].value is None
     assert cells["35M", "Flops"].text == "1.5e17"
 

@@ -3,14 +3,14 @@
 import html.parser
 from pathlib import Path
 
-from analysis.render import WIDTH, Document, Grid, Notes, latex, markdown, page, text
+from analysis.render import WIDTH, Document, Grid, Notes, html_page, latex, markdown, terminal_text
 
 GRID = Grid("Losses", ("Size", "Eval\nLoss", "Verdict"), (("55k | a", "5.10", "ok"), ("1<2", "12.3", "")), 1, True)
 DOCUMENT = Document("A & B", ("Words " * 60,), (GRID, Notes("Why", ("100 % of τ ≤ 1, α_1", "word " * 50))))
 
 
 def test_text_aligns_and_wraps():
-    lines = text(DOCUMENT).splitlines()
+    lines = terminal_text(DOCUMENT).splitlines()
     assert max(map(len, lines)) <= WIDTH
     start = lines.index("Losses")
     assert lines[start + 1 : start + 6] == [
@@ -55,7 +55,7 @@ class Cells(html.parser.HTMLParser):
 def test_page_is_self_contained_and_labels_each_cell(tmp_path: Path):
     picture = tmp_path / "figure5.png"
     picture.write_bytes(b"\x89PNG")
-    source = page(Document("A & B", (), (GRID,), picture))
+    source = html_page(Document("A & B", (), (GRID,), picture))
     reader = Cells()
     reader.feed(source)
     assert reader.labels == ["Size", "Eval Loss", "Verdict"] * 2

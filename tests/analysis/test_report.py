@@ -10,7 +10,7 @@ import pytest
 from fabricated import finish, finish_all, planned
 
 from analysis.pages import report, stamps
-from analysis.pages.report import build
+from analysis.pages.report import build_item
 from analysis.pages.stamps import PACKAGES, digest, sources
 from analysis.tables.tables import table_of
 from analysis.tables.views import COLUMNS
@@ -26,7 +26,7 @@ FILES |= {"figure5.png", "figure5.svg", "figure5.inputs"}
 
 def test_table5_leaves_all_its_files(tmp_path: Path):
     finish_all(tmp_path / "runs", seeds=2)
-    text = build("table5", "mini", 2, tmp_path / "runs", tmp_path / "build")
+    text = build_item("table5", "mini", 2, tmp_path / "runs", tmp_path / "build")
     assert {path.name for path in (tmp_path / "build").iterdir()} == FILES
     assert "table5.md" in text and (tmp_path / "build" / "table5.txt").read_text(encoding="utf-8").strip() in text
     with (tmp_path / "build" / "table5.csv").open(newline="", encoding="utf-8") as file:
@@ -35,21 +35,21 @@ def test_table5_leaves_all_its_files(tmp_path: Path):
 
 
 def test_nothing_run_is_a_table_too(tmp_path: Path):
-    text = build("table5", "mini", 1, tmp_path / "runs", tmp_path / "build")
+    text = build_item("table5", "mini", 1, tmp_path / "runs", tmp_path / "build")
     assert "not run" in text and {path.name for path in (tmp_path / "build").iterdir()} == FILES
 
 
 def test_the_figure_is_drawn_again_only_for_other_numbers(tmp_path: Path):
     runs, out = finish_all(tmp_path / "runs"), tmp_path / "build"
-    build("table5", "mini", 1, tmp_path / "runs", out)
+    build_item("table5", "mini", 1, tmp_path / "runs", out)
     first, drawn = (out / "figure5.png").read_bytes(), (out / "figure5.png").stat().st_mtime_ns
-    build("table5", "mini", 1, tmp_path / "runs", out)
+    build_item("table5", "mini", 1, tmp_path / "runs", out)
     assert (out / "figure5.png").stat().st_mtime_ns == drawn
     finish(runs[0], tmp_path / "runs", loss=1.0)
-    build("table5", "mini", 1, tmp_path / "runs", out)
+    build_item("table5", "mini", 1, tmp_path / "runs", out)
     assert (out / "figure5.png").read_bytes() != first
     (out / "figure5.svg").unlink()
-    build("table5", "mini", 1, tmp_path / "runs", out)
+    build_item("table5", "mini", 1, tmp_path / "runs", out)
     assert (out / "figure5.svg").exists()
 
 
@@ -81,17 +81,17 @@ def test_other_code_or_another_axis_is_another_picture(tmp_path: Path, monkeypat
 def test_equal_numbers_give_equal_files(tmp_path: Path):
     finish_all(tmp_path / "runs")
     for out in ("one", "two"):
-        build("table5", "mini", 1, tmp_path / "runs", tmp_path / out)
+        build_item("table5", "mini", 1, tmp_path / "runs", tmp_path / out)
     for name in FILES:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
 def test_the_all_done_path_imports_nothing_heavy(tmp_path: Path):
     finish_all(tmp_path / "runs")
-    build("table5", "mini", 1, tmp_path / "runs", tmp_path / "build")
+    build_item("table5", "mini", 1, tmp_path / "runs", tmp_path / "build")
     code = (
-        "import sys; from pathlib import Path; from analysis.pages.report import build;"
-        f"build('table5', 'mini', 1, Path({str(tmp_path / 'runs')!r}), Path({str(tmp_path / 'build')!r}));"
+        "import sys; from pathlib import Path; from analysis.pages.report import build_item;"
+        f"build_item('table5', 'mini', 1, Path({str(tmp_path / 'runs')!r}), Path({str(tmp_path / 'build')!r}));"
         "print([m for m in ('jax', 'pandas', 'matplotlib', 'pyarrow', 'jinja2') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
@@ -99,24 +99,24 @@ def test_the_all_done_path_imports_nothing_heavy(tmp_path: Path):
 
 
 def test_table2_is_derived(tmp_path: Path):
-    assert "35.3M" in build("table2", "paper", 1, tmp_path / "runs", tmp_path / "build")
+    assert "35.3M" in build_item("table2", "paper", 1, tmp_path / "runs", tmp_path / "build")
 
 
 def test_unknown_items_are_one_sentence(tmp_path: Path):
     with pytest.raises(UserError, match="did you mean 'table5'"):
-        build("tabel5", "mini", 1, tmp_path, tmp_path / "build")
+        build_item("tabel5", "mini", 1, tmp_path, tmp_path / "build")
     with pytest.raises(UserError, match="did you mean 'claims'"):
-        build("claim", "mini", 1, tmp_path, tmp_path / "build")
+        build_item("claim", "mini", 1, tmp_path, tmp_path / "build")
     assert not (tmp_path / "build").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path):
     (tmp_path / "build").write_text("a file where the folder should be", encoding="utf-8")
     with pytest.raises(UserError, match="can't be made"):
-        build("table2", "paper", 1, tmp_path, tmp_path / "build")
+        build_item("table2", "paper", 1, tmp_path, tmp_path / "build")
 
 
 def test_other_seeds_make_another_table(tmp_path: Path):
     finish_all(tmp_path / "runs", seeds=1)
-    text = build("table5", "mini", 2, tmp_path / "runs", tmp_path / "build")
+    text = build_item("table5", "mini", 2, tmp_path / "runs", tmp_path / "build")
     assert f"{planned(seeds=2)[-1].run_id}: not run." in text

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from analysis.pages import results
-from analysis.pages.report import build
-from analysis.paper.published import load
+from analysis.pages.report import build_item
+from analysis.paper.published import load_cells
 from analysis.paper.simulated import table4_cells
 from experiments.registry import load as load_spec
 from experiments.streaming.table5 import DILOCO_30, DP, STREAM_30, STREAM_100
@@ -21,7 +21,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def test_the_page_is_what_the_command_writes(tmp_path: Path):
     """Where it differs: python -m repro build results --out docs."""
-    assert "README.md repeats" in build("results", "mini", None, tmp_path / "runs", tmp_path)
+    assert "README.md repeats" in build_item("results", "mini", None, tmp_path / "runs", tmp_path)
     written = (tmp_path / "results.md").read_text(encoding="utf-8")
     assert written == PAGE.read_text(encoding="utf-8")
     assert [path.name for path in tmp_path.iterdir()] == ["results.md"]
@@ -57,7 +57,7 @@ def test_readme_has_the_table_and_its_order():
     dp, diloco, often, rarely = losses.values()
     assert list(losses) == ["Data-Parallel", "DiLoCo H=30", "Streaming H=30", "Streaming H=100"]
     assert all(a < b < c < d for a, b, c, d in zip(dp, often, rarely, diloco, strict=True))
-    cells = {cell.row: cell.value for cell in load("table5") if cell.column == "Eval Loss"}
+    cells = {cell.row: cell.value for cell in load_cells("table5") if cell.column == "Eval Loss"}
     for name, ours in zip((DILOCO_30, STREAM_30, STREAM_100), (diloco, often, rarely), strict=True):
         theirs = [cells[f"{size} | {name}"] - cells[f"{size} | {DP}"] for size in ("35M", "100M", "200M")]
         assert min(a - b for a, b in zip(ours, dp, strict=True)) > 3 * max(theirs)
@@ -66,7 +66,7 @@ def test_readme_has_the_table_and_its_order():
 def test_readme_shows_real_output(tmp_path: Path):
     shown = [line[4:] for line in README.partition("eight lines:\n\n")[2].split("\n\n")[0].splitlines()]
     assert len(shown) == 8
-    text = build("table5", "mini", 1, tmp_path / "runs", tmp_path / "build", own=False)
+    text = build_item("table5", "mini", 1, tmp_path / "runs", tmp_path / "build", own=False)
     assert [line for line in shown if line not in text.splitlines()] == []
 
 

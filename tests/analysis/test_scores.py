@@ -9,7 +9,7 @@ import pytest
 from fabricated import SHARES, evaluation, finish_all, keep, planned, summary
 
 from analysis.paper import published
-from analysis.render import WIDTH, text
+from analysis.render import WIDTH, terminal_text
 from analysis.tables.rows import TableRow
 from analysis.tables.score_views import score_verdict
 from analysis.tables.scores import Score, difference, gather_scores
@@ -79,7 +79,7 @@ def tabled(root: Path, scale: str, shares: dict[str, float], seeds: int = 1) -> 
     for run in runs:
         ahead = 0.2 if run.paper_row.endswith(STREAM_30) else 0.0
         keep(run, root, {column: share + ahead for column, share in shares.items()})
-    return table5(collect(runs, root), published.load("table5"), EXPERIMENT)
+    return table5(collect(runs, root), published.load_cells("table5"), EXPERIMENT)
 
 
 def line(table: Table, row: str, column: str) -> dict[str, str]:
@@ -95,12 +95,12 @@ def test_a_miniature_shows_metric_part_and_error_and_is_held_against_nothing(tmp
     assert found["verdict"] == (
         "mini: no paper verdict (acc_norm, 1,000 of 10,042 validation questions, standard error 1.4)"
     )
-    shown = text(document(table, terminal=True))
+    shown = terminal_text(document(table, terminal=True))
     assert max(map(len, shown.splitlines())) <= WIDTH
     shown = " ".join(shown.split())
     assert "not compared with the paper's" in shown and "1,000 of 10,042 validation questions" in shown
     assert "acc, in percent" not in shown and "acc_norm, in percent" in shown
-    whole = text(document(table))
+    whole = terminal_text(document(table))
     assert "(mini): acc, in percent" in whole and "+20.0 ± 1.3 beyond" in whole and "+0.0 ± 0.0 inside" in whole
 
 
@@ -117,6 +117,6 @@ def test_whole_sets_at_paper_scale_are_judged_both_ways(tmp_path: Path):
 def test_what_is_partly_asked_gets_no_verdict_at_paper_scale():
     run = planned("paper")[0]
     result = Result(run, summary(run.config, 3.5), evaluation=evaluation(run.run_id, answers(1, 0), of=9))
-    printed = {c.column: c for c in published.load("table5") if c.row == run.paper_row}
+    printed = {c.column: c for c in published.load_cells("table5") if c.row == run.paper_row}
     row = TableRow(run.labels, run.paper_row, (result,), printed)
     assert score_verdict(row, "HellaSwag") == "partial: no verdict" and score_verdict(row, "Piqa") == "not evaluated"

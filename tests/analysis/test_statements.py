@@ -17,10 +17,10 @@ from analysis.claims import ablations, accounts, board, scaling, similarity, sim
 from analysis.claims.compared import WAYS, compared
 from analysis.claims.evidence import Evidence, View, gather
 from analysis.claims.judging import VERDICTS, Finding, computed, verdict_words
-from analysis.pages.report import build
+from analysis.pages.report import build_item
 from analysis.paper import published, statements
 from analysis.tables.tables import table_of
-from experiments.registry import load, names
+from experiments.registry import experiment_names, load
 from experiments.streaming import figure8
 from experiments.streaming.table5 import DP, STREAM_30, STREAM_100
 from experiments.streaming.table7 import OURS_M2, OURS_M4
@@ -47,7 +47,7 @@ def decided(name: str, view_of: View) -> Finding:
 
 
 def claims() -> Iterator[tuple[Experiment, Claim]]:
-    for experiment in map(load, names()):
+    for experiment in map(load, experiment_names()):
         yield from ((experiment, claim) for claim in getattr(experiment, "claims", ()))
 
 
@@ -98,7 +98,7 @@ def test_every_number_of_a_statement_is_in_the_papers_text():
 @needs_paper
 def test_every_quoted_cell_is_in_the_papers_text():
     text = PAPER_TEXT.read_text(encoding="utf-8").replace("{,}", ",")
-    for cell in published.load("statements"):
+    for cell in published.load_cells("statements"):
         assert re.search(rf"(?<![\d.]){re.escape(cell.text)}(?!\d)", text), cell
 
 
@@ -279,14 +279,14 @@ def test_a_table_has_its_statements_and_says_less_than_the_scoreboard(worlds: di
     """Words in the files, ids in a terminal; a row of one seed decides nothing there."""
     results = worlds["mini", "faithful"].results["table3"]
     table = table_of(load("table3"), results)
-    (full,), (short,) = trained.grids(table), trained.grids(table, terminal=True)
+    (full,), (short,) = trained.judgement_grids(table), trained.judgement_grids(table, terminal=True)
     assert [row[3] for row in full.rows if row[0]] == ["shape agrees (mini)"] * 2 == [r[3] for r in short.rows if r[0]]
     assert [row[0] for row in short.rows if row[0]] == ["parameters-differ-little", "outer-parameters-better"]
     assert short.rows[1][1:] == ("average", full.rows[1][2], "agrees")
     lonely = table_of(load("table3"), [r for r in results if r.run.config.seed == 0])
-    assert {row[3] for row in trained.grids(lonely)[0].rows if row[0]} == {"undecided (mini)"}
-    assert trained.grids(table_of(load("table3"), [Result(r.run) for r in results])) == ()
-    assert trained.grids(table, stated=False) == ()
+    assert {row[3] for row in trained.judgement_grids(lonely)[0].rows if row[0]} == {"undecided (mini)"}
+    assert trained.judgement_grids(table_of(load("table3"), [Result(r.run) for r in results])) == ()
+    assert trained.judgement_grids(table, stated=False) == ()
 
 
 def test_an_unknown_verdict_is_an_error():
@@ -310,7 +310,7 @@ def test_a_simulated_claim_fails_where_the_simulator_says_otherwise(monkeypatch:
     monkeypatch.setattr(simulated, "NETWORKS", slower)
     assert simulated.figure4_ours().verdict == "deviates above"
     monkeypatch.setattr(simulated, "NETWORKS", tuple(replace(n, step_time_s=0.1) for n in slower))
-    assert simulated.falls_with_size().verdict == "deviates above"
+    assert simulated.bandwidth_falls_with_size().verdict == "deviates above"
     monkeypatch.setattr(simulated, "FP4", simulated.STREAMING)
     assert simulated.two_orders().verdict == "deviates below"
     assert simulated.latency().verdict == "deviates above"
@@ -333,14 +333,14 @@ def test_the_board_counts_first_and_shows_every_statement(worlds: dict):
     decisions = board.decide_all(Evidence(worlds["paper", "negated"], worlds["mini", "faithful"]))
     rows = board.counts(decisions, board.CALCULATED, board.PAPER, board.MINI)
     assert sum(rows.values()) == len(board.COMPUTED) + 2 * len(TRAINED) and set(rows) <= set(VERDICTS)
-    document = board.document(decisions)
+    document = board.board_document(decisions)
     first, calculated, trained, _ = document.sections
     assert first.title == "Verdicts"
     assert len(calculated.rows) + len(trained.rows) == len(statements.statements())  # type: ignore[union-attr]
 
 
 def test_build_leaves_its_files_and_names_both_faces(tmp_path: Path):
-    text = build("claims", "mini", 1, tmp_path / "runs", tmp_path / "build")
+    text = build_item("claims", "mini", 1, tmp_path / "runs", tmp_path / "build")
     assert {p.name for p in (tmp_path / "build").iterdir()} == {f"claims.{s}" for s in ("md", "csv", "html", "txt")}
     assert f"{len(statements.statements())} statements" in text and max(map(len, text.splitlines()[:-1])) <= 120
     with (tmp_path / "build" / "claims.csv").open(newline="", encoding="utf-8") as file:
@@ -377,14 +377,14 @@ def test_a_malformed_file_is_one_sentence(tmp_path: Path, content: str, sentence
     path = tmp_path / "claims.csv"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=re.escape(sentence)):
-        statements.read(path)
+        statements.read_statements(path)
 
 
 def test_a_reference_to_no_cell_is_one_sentence(tmp_path: Path):
     path = tmp_path / "claims.csv"
     path.write_text(HEAD + "a,is {table5:0B:Eval Loss},c,cells,\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"table5.csv has no cell '0B', 'Eval Loss'"):
-        print(statements.read(path)[0].text)
+        print(statements.read_statements(path)[0].text)
 
 
 _VIEWS: dict[tuple[str, int, bool], View] = {}

@@ -16,7 +16,7 @@ from repro.results.read import Result, collect
 
 
 def tabled(results: tuple[Result, ...]) -> Table:
-    return table5(results, published.load("table5"), EXPERIMENT, published.load("statements"))
+    return table5(results, published.load_cells("table5"), EXPERIMENT, published.load_cells("statements"))
 
 
 def invented(scale: str, losses: Mapping[str, list[float]]) -> Table:
@@ -46,7 +46,7 @@ def test_mean_and_spread_over_seeds(tmp_path: Path):
 
 def test_every_printed_row_is_there_once_and_those_without_a_miniature_are_not_run(tmp_path: Path):
     table = tabled(collect(finish_all(tmp_path), tmp_path))
-    printed = list(dict.fromkeys(c.row for c in published.load("table5") if c.column == "Eval Loss"))
+    printed = list(dict.fromkeys(c.row for c in published.load_cells("table5") if c.column == "Eval Loss"))
     assert [r.paper_row for r in table.rows] == printed
     assert {r.paper_row.split(" | ")[0] for r in table.rows if r.verdict == "not run"} == {"300M", "500M", "1B", "4B"}
 

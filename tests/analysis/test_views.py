@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from fabricated import ATTEMPT, finish, finish_all, planned
 
-from analysis.claims.trained import grids
+from analysis.claims.trained import judgement_grids
 from analysis.paper import published
-from analysis.render import WIDTH, latex, text
+from analysis.render import WIDTH, latex, terminal_text
 from analysis.tables.tables import table5
 from analysis.tables.views import COLUMNS, csv_rows, document
 from experiments.streaming.base import DP
@@ -19,7 +19,7 @@ from repro.spec.experiment import vary
 
 
 def tabled(results: tuple[Result, ...]):
-    return table5(results, published.load("table5"), EXPERIMENT, published.load("statements"))
+    return table5(results, published.load_cells("table5"), EXPERIMENT, published.load_cells("statements"))
 
 
 def lines_of(tmp_path: Path, scale: str = "mini", seeds: int = 1) -> dict[tuple[str, str], dict[str, str]]:
@@ -32,7 +32,7 @@ def test_csv_has_every_printed_cell_once(tmp_path: Path):
     lines = lines_of(tmp_path)
     names = "row column ours spread n paper tolerance verdict runs metric_version"
     assert tuple(names.split()) == COLUMNS
-    assert [line["paper"] for line in lines.values()] == [c.text for c in published.load("table5")]
+    assert [line["paper"] for line in lines.values()] == [c.text for c in published.load_cells("table5")]
 
 
 def test_csv_of_a_miniature_keeps_its_own_size_and_no_verdict(tmp_path: Path):
@@ -59,7 +59,7 @@ def test_csv_at_paper_scale_judges_flops_without_runs():
 def test_the_terminal_view_fits_and_names_scale_runs_and_assumptions(tmp_path: Path, scale: str, seeds: int):
     runs = finish_all(tmp_path, scale, seeds)
     table = tabled(collect(runs, tmp_path))
-    shown = text(document(table, judgements=grids(table, terminal=True), terminal=True))
+    shown = terminal_text(document(table, judgements=judgement_grids(table, terminal=True), terminal=True))
     assert max(map(len, shown.splitlines())) <= WIDTH
     assert f"Judged on these runs ({scale})" in shown and "superior-to-diloco" in shown
     assert f"scale {scale}" in shown.lower() and all(run.run_id in shown for run in runs)
@@ -73,12 +73,12 @@ def test_the_terminal_view_fits_and_names_scale_runs_and_assumptions(tmp_path: P
 def test_every_character_of_the_full_view_has_a_latex_form(tmp_path: Path):
     for scale in ("paper", "mini"):
         table = tabled(collect(finish_all(tmp_path, scale), tmp_path))
-        assert latex(document(table, judgements=grids(table))).isascii()
+        assert latex(document(table, judgements=judgement_grids(table))).isascii()
 
 
 def test_outer_settings_that_are_not_the_papers_are_named(tmp_path: Path):
     results = tuple(Result(run if run.config.sync is None else replace_outer(run)) for run in planned())
-    shown = " ".join(text(document(tabled(results))).split())
+    shown = " ".join(terminal_text(document(tabled(results))).split())
     assert "Outer settings: not the paper's (nesterov, learning rate 0.7, momentum 0.9)" in shown
 
 
@@ -94,7 +94,7 @@ def test_failures_dirty_trees_and_missing_runs_are_told(tmp_path: Path):
     write_json(folder.path / "provenance.json", {"attempts": [ATTEMPT | {"commit": "abc", "dirty": True}]})
     reason = "Traceback\n  somewhere\nValueError: the loss of step 3 is nan"
     write_json(open_folder(tmp_path, failed.config).path / "failure.json", {"reason": reason})
-    shown = " ".join(text(document(tabled(collect(runs, tmp_path)), terminal=True)).split())
+    shown = " ".join(terminal_text(document(tabled(collect(runs, tmp_path)), terminal=True)).split())
     assert f"{failed.run_id} failed: ValueError: the loss of step 3 is nan" in shown
     assert f"{missing.run_id}: not run" in shown
     assert "commit abc with uncommitted changes" in shown
@@ -103,6 +103,6 @@ def test_failures_dirty_trees_and_missing_runs_are_told(tmp_path: Path):
 def test_a_shape_that_disagrees_comes_with_a_reason_why_it_may(tmp_path: Path):
     runs = finish_all(tmp_path, seeds=2)
     table = tabled(collect(runs, tmp_path))
-    assert "Why it may disagree: these runs have" in text(document(table, judgements=grids(table)))
-    shown = text(document(table, judgements=grids(table, terminal=True), terminal=True))
+    assert "Why it may disagree: these runs have" in terminal_text(document(table, judgements=judgement_grids(table)))
+    shown = terminal_text(document(table, judgements=judgement_grids(table, terminal=True), terminal=True))
     assert "shape disagrees (mini)" in shown and "Why a shape may disagree at scale mini" in shown

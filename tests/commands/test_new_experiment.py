@@ -7,7 +7,7 @@ import pytest
 
 from experiments import streaming
 from experiments.papers import papers
-from experiments.registry import load, names, trained
+from experiments.registry import experiment_names, load, trained
 from experiments.streaming import two_bits
 from repro.errors import UserError
 from repro.spec.experiment import expand, unique
@@ -38,7 +38,7 @@ def test_a_target_of_the_makefile_does_what_its_spec_needs():
     )
     assert set(listed["SCORED"].split()) == {spec.name for spec in trained("all") if spec.scored}
     beside = {spec.name for paper in papers() for spec in trained("all", paper.name)}
-    others = set(names()) - beside
+    others = set(experiment_names()) - beside
     assert set(listed["DRAWN"].split()) == others - {"table2", "table4"}
 
 
@@ -49,7 +49,7 @@ def test_a_spec_bears_the_name_of_its_module(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(UserError, match=r"mine.py names itself 'table5': set name='mine'"):
         load("mine")
     monkeypatch.undo()
-    assert all(load(name).name == name for name in names())
+    assert all(load(name).name == name for name in experiment_names())
 
 
 def test_its_first_row_is_a_run_of_other_experiments():

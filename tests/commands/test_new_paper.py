@@ -11,11 +11,11 @@ import pytest
 
 import experiments
 from analysis.pages.page import build_page
-from analysis.pages.report import build
+from analysis.pages.report import build_item
 from analysis.paper.statements import statements
 from experiments import papers
 from experiments.papers import paper
-from experiments.registry import in_order, load, names, paper_of, trained
+from experiments.registry import experiment_names, in_order, load, paper_of, trained
 from repro.commands.cli import main
 from repro.errors import UserError
 from repro.spec.experiment import expand
@@ -47,13 +47,15 @@ def diloco(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_the_example_is_a_paper_with_its_own_scoreboard_and_report(diloco: Path, tmp_path: Path):
-    assert names("diloco") == in_order("diloco") == ("diloco_workers",) and "diloco_workers" not in in_order()
+    assert (
+        experiment_names("diloco") == in_order("diloco") == ("diloco_workers",) and "diloco_workers" not in in_order()
+    )
     assert paper_of("diloco_workers") == paper("2311.08105") == paper("diloco")
     (experiment,) = trained("all", "diloco")
     dp, eight = expand(experiment, "paper")
     assert dp.run_id == expand(load("table5"), "paper")[0].run_id, "a run that two papers share is one run"
     assert (eight.config.replicas, eight.config.sync.every) == (8, 500)
-    text = build("all", "smoke", 1, tmp_path / "runs", tmp_path / "out", of="diloco")
+    text = build_item("all", "smoke", 1, tmp_path / "runs", tmp_path / "out", of="diloco")
     assert "eight-as-good" in text
     with (tmp_path / "out" / "diloco_claims.csv").open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))

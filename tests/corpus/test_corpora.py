@@ -8,7 +8,7 @@ import pytest
 
 from analysis.paper.assumptions import assumptions
 from experiments.registry import load, trained
-from repro.corpora import CORPORA, hub_of, named
+from repro.corpora import CORPORA, corpus_named, hub_of
 from repro.corpus.recipes import RECIPES
 from repro.errors import UserError
 from repro.spec.experiment import expand
@@ -17,7 +17,7 @@ from repro.spec.scales import at_scale
 
 @pytest.mark.parametrize("name", CORPORA)
 def test_a_corpus_is_published_or_built(name):
-    record = named(name)
+    record = corpus_named(name)
     assert record.name == name
     assert (record.hub is None) == bool(record.builder) == bool(record.free_bytes) == (name in RECIPES)
     if record.builder:
@@ -31,7 +31,7 @@ def test_a_corpus_is_published_or_built(name):
 def test_runs_at_paper_scale_read_a_corpus_of_which_there_is_a_miniature():
     read = {run.config.corpus for spec in trained("all") for run in expand(spec, "paper")}
     assert read == {"c4", "dolma"}
-    assert all(record.batch_tokens and record.batch_reason for record in map(named, read))
+    assert all(record.batch_tokens and record.batch_reason for record in map(corpus_named, read))
 
 
 def test_a_corpus_without_a_batch_has_no_miniature_and_the_sentence_says_so():
@@ -45,9 +45,9 @@ def test_what_a_record_leaves_open_is_named_under_its_runs():
     said = {name: {one.key: one for one in assumptions(config)} for name, config in runs.items()}
     assert said["dolma"]["version of Dolma"].choice == "v1_7" and "version of Dolma" not in said["c4"]
     for name, by_key in said.items():
-        assert by_key["batch"].reason.startswith(named(name).batch_reason)
+        assert by_key["batch"].reason.startswith(corpus_named(name).batch_reason)
 
 
 def test_an_unknown_name_is_one_sentence():
     with pytest.raises(UserError, match="unknown corpus 'dolmar': did you mean 'dolma'"):
-        named("dolmar")
+        corpus_named("dolmar")

@@ -21,7 +21,7 @@ from repro.corpus.tokens import open_tokens
 from repro.diloco.model import token_log_likelihoods
 from repro.errors import Interrupted, UserError
 from repro.evaluation.evaluate import evaluate_run, held, load_parameters
-from repro.evaluation.evaluator import Job, line, pending
+from repro.evaluation.evaluator import Job, pending_jobs, score_line
 from repro.evaluation.scoring import Scorer, ScoringRequest
 from repro.evaluation.tasks import TASKS, Asked, EvalSpec, read_result, result_path
 from repro.evaluation.validating import validate_run
@@ -121,7 +121,7 @@ def test_a_result_says_what_was_asked_and_how(copy: RunFolder) -> None:
     assert score["cut_continuations"] == int((questions.continuation > CONFIG.model.seq_len).sum()) > 0
     assert result["bos"].startswith("none") and result["fewshot"] == 0 and not result["partial"]
     assert result["harness"].startswith("lm-eval 0.4") and result["eval_id"] == SPEC.id(CONFIG.steps)
-    assert f"drawn[{COUNT}] acc {100 * score['acc']:.1f}±" in line(result)
+    assert f"drawn[{COUNT}] acc {100 * score['acc']:.1f}±" in score_line(result)
 
 
 def test_a_limit_is_partial_and_another_evaluation(copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,16 +129,16 @@ def test_a_limit_is_partial_and_another_evaluation(copy: RunFolder, monkeypatch:
     limited = dataclasses.replace(SPEC, name="limited", asked=(Asked("drawn", limit=COUNT),))
     result = evaluate(copy, limited)
     assert result["partial"] and result["scores"][0]["limit"] == COUNT and result["eval_id"] != SPEC.id(CONFIG.steps)
-    assert f"drawn[{COUNT}/{COUNT + 1}]" in line(result)
+    assert f"drawn[{COUNT}/{COUNT + 1}]" in score_line(result)
 
 
 def test_what_is_done_is_read_and_not_scored_again(copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job(copy.run_id, CONFIG, SPEC, CONFIG.steps)
-    assert pending([job, job], copy.root) == (job,)
+    assert pending_jobs([job, job], copy.root) == (job,)
     first = evaluate(copy)
     monkeypatch.setattr(repro.evaluation.evaluate, "load_parameters", None)
     assert evaluate(copy) == first == read_result(copy, SPEC, CONFIG.steps)
-    assert pending([job], copy.root) == ()
+    assert pending_jobs([job], copy.root) == ()
     path = result_path(copy, SPEC.id(CONFIG.steps))
     path.write_text(json.dumps(first | {"run_id": "another"}), encoding="utf-8")
     with pytest.raises(UserError, match="is of run 'another', step 16: delete it"):

@@ -31,7 +31,7 @@ from repro.corpus.web.reading import Reader, SourceFile
 from repro.corpus.web.remote import Backoff
 from repro.corpus.web.slices import FileJob, records_of, tokenize_file
 from repro.errors import UserError
-from repro.files import create_bytes, place, read_bytes, write_bytes
+from repro.files import create_bytes, folder_at, read_bytes, write_bytes
 from repro.launch.xpk_jobs import EXAMPLE
 from repro.runs.folder import RunFolder, open_folder
 from repro.runs.leases import take
@@ -301,7 +301,7 @@ def test_a_path_that_cannot_be_is_one_sentence(
 
 def test_a_home_folder_is_meant_by_its_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert disk.local("~/x") == place("~/x") == tmp_path / "x"
+    assert disk.local("~/x") == folder_at("~/x") == tmp_path / "x"
     assert disk.local("./~") == Path("~")
 
 

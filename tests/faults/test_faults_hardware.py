@@ -22,7 +22,7 @@ from analysis.tables.notes import _attempt
 from experiments.registry import load
 from repro import cores
 from repro.commands.cli import main
-from repro.cores import share
+from repro.cores import cores_of_worker
 from repro.corpus import tokens
 from repro.corpus.prepare import prepare
 from repro.diloco.jax_settings import check_flags, xla_flags
@@ -73,8 +73,8 @@ def test_linux_pins_a_worker_to_its_share():
 
 def test_workers_share_the_cores_and_each_has_one(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("repro.cores.cores", lambda: [3, 5, 7])
-    assert [share(i, 2) for i in range(2)] == [[3, 7], [5]]
-    assert [share(i, 4) for i in range(4)] == [[3], [5], [7], [3]]  # four accelerators on three cores
+    assert [cores_of_worker(i, 2) for i in range(2)] == [[3, 7], [5]]
+    assert [cores_of_worker(i, 4) for i in range(4)] == [[3], [5], [7], [3]]  # four accelerators on three cores
 
 
 def test_macos_takes_a_worker_a_core_and_no_more(no_affinity: None, tmp_path: Path):

@@ -17,9 +17,9 @@ import pytest
 import sentencepiece
 from fabricated import finish, planned
 
-from analysis.claims.trained import grids
+from analysis.claims.trained import judgement_grids
 from analysis.paper.plan import plan_text
-from analysis.render import text as shown
+from analysis.render import terminal_text as shown
 from analysis.tables.tables import table_of
 from analysis.tables.views import COLUMNS, csv_rows, document
 from experiments.registry import load, trained
@@ -32,7 +32,7 @@ from repro.diloco.jax_settings import FLAGS, LITTLE_EFFORT, PINNED, clean, in_fo
 from repro.errors import UserError
 from repro.machines.hardware import cpu
 from repro.results import curves
-from repro.results.collected import load as load_records
+from repro.results.collected import load_records as load_records
 from repro.results.collected import records, save
 from repro.results.read import Result, collect
 from repro.runs.provenance import MARK, commit, dirty
@@ -448,4 +448,4 @@ def test_what_a_scale_leaves_out_is_told():
 def test_what_a_scale_leaves_out_decides_no_claim_and_stops_no_table(scale: str, tmp_path: Path):
     for experiment in SPECS.values():
         table = table_of(experiment, collect(expand(experiment, scale), tmp_path))
-        assert grids(table) == ()
+        assert judgement_grids(table) == ()

@@ -28,7 +28,7 @@ from repro.launch.xpk_program import create_workload
 from repro.runs import restarts
 from repro.runs.folder import RunFolder, open_folder
 from repro.runs.leases import Lease, Watch, newest, take
-from repro.runs.liveness import LIMITS_S, Progress, watch
+from repro.runs.liveness import LIMITS_S, Progress, watch_progress
 from repro.runs.status import clock_of, states, status_text
 from repro.runs.takeover import begin
 
@@ -134,7 +134,7 @@ def test_a_machine_that_slept_used_nothing_of_its_limit() -> None:
 
 def test_work_without_a_lease_is_watched_too() -> None:
     done, progress = threading.Event(), Progress("scoring", SOON)
-    watch(progress, LEASE / 3, done.set)
+    watch_progress(progress, LEASE / 3, done.set)
     assert done.wait(20) and "no progress in scoring" in progress.sentence("x")
 
 

@@ -19,10 +19,10 @@ import launch_rig
 import pytest
 import yaml
 
-from experiments.registry import load, names, trained
+from experiments.registry import experiment_names, load, trained
 from repro import files
 from repro.commands import cli
-from repro.diloco.resource_flags import HELP, add_flags, asked, words
+from repro.diloco.resource_flags import HELP, add_flags, asked, flag_words
 from repro.diloco.resources import Resources
 from repro.launch import xpk
 from repro.launch.engine import NAME_LIMIT, read_settings
@@ -184,7 +184,7 @@ def test_resources_come_back_from_their_words(changed: tuple[str, ...]) -> None:
     resources = replace(Resources(), **{name: OTHER[name] for name in changed})
     parser = argparse.ArgumentParser()
     add_flags(parser.add_argument_group("x"))
-    assert Resources(**asked(parser.parse_args(words(resources)))) == resources
+    assert Resources(**asked(parser.parse_args(flag_words(resources)))) == resources
 
 
 def test_every_resource_has_a_help_text() -> None:
@@ -223,7 +223,7 @@ def pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A launch by a program that keeps workloads as xpk does, with a folder for the bucket."""
     (tmp_path / "workloads").mkdir()
     (tmp_path / "runs").mkdir()
-    monkeypatch.setattr(xpk, "place", lambda _: tmp_path / "runs")
+    monkeypatch.setattr(xpk, "folder_at", lambda _: tmp_path / "runs")
     keys = {key: value for key, value in launch_rig.SETTINGS.items() if isinstance(value, str)}
     (tmp_path / "launch.toml").write_text(
         "".join(f'{key} = "{value}"\n' for key, value in keys.items()), encoding="utf-8"
@@ -336,7 +336,7 @@ def test_the_pages_commands_are_good(page: str, count: int) -> None:
     for line in page_commands(page):
         if "repro" in line:
             args = cli._parser().parse_args(line[line.index("repro") + 1 :])
-            assert (getattr(args, "experiment", None) or "table5") in names()
+            assert (getattr(args, "experiment", None) or "table5") in experiment_names()
             parsed += 1
         elif line[0] == "make":
             target, variables = line[1], [word.partition("=")[0] for word in line[2:]]

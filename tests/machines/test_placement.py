@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 import pytest
 import tiny
 
-from experiments.registry import load, names
+from experiments.registry import experiment_names, load
 from experiments.streaming.base import data_parallel, diloco, streaming
 from repro.diloco.resources import Resources
 from repro.errors import UserError
@@ -28,7 +28,7 @@ from repro.spec.experiment import Experiment, expand, unique
 
 
 def paper_runs() -> list[RunConfig]:
-    specs = [load(name) for name in names()]
+    specs = [load(name) for name in experiment_names()]
     trained = [spec for spec in specs if isinstance(spec, Experiment) and not spec.derived]
     return [run.config for run in unique(run for spec in trained for run in expand(spec, "paper"))]
 

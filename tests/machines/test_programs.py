@@ -11,7 +11,7 @@ import pytest
 
 import repro.machines.programs
 from analysis import render
-from analysis.pages.compiled import as_json, document
+from analysis.pages.compiled import compiled_document, compiled_json
 from experiments.registry import load
 from experiments.streaming.base import data_parallel, diloco, streaming
 from repro.commands.cli import main
@@ -144,21 +144,23 @@ def shown(*, fits: bool) -> dict[str, Any]:
     programs = (SEND, QUIET) if fits else ()
     found = Compiled(placed.resources, 2 * GIB, tried, programs, 30, counted if fits else None, 1e9)
     return json.loads(
-        json.dumps(as_json([(run, placed, found), (run, placed, found)], {"versions": {"jax": "1", "libtpu": "2"}}))
+        json.dumps(
+            compiled_json([(run, placed, found), (run, placed, found)], {"versions": {"jax": "1", "libtpu": "2"}})
+        )
     )
 
 
 def test_the_document_is_made_from_the_json() -> None:
     found = shown(fits=True)
     assert list(found["programs"]) == ["aaa", "bbb"]
-    text = render.text(document("35M", found))
+    text = render.terminal_text(compiled_document("35M", found))
     for words in ("jax 1, libtpu 2", "2 runs, 2 programs, 2 minutes", "1.05000", "28 of 30", "It fits as 2x1x8"):
         assert words in text
     assert "2x1x8, flash: inner step: 20.00 GiB" in text
 
 
 def test_a_run_that_nothing_fits_is_told() -> None:
-    text = render.text(document("35M", shown(fits=False)))
+    text = render.terminal_text(compiled_document("35M", shown(fits=False)))
     assert "Nothing tried fits" in text and "Transfers" not in text
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.paper.published import load
+from analysis.paper.published import load_cells
 from analysis.paper.simulated import account_cells, claim_cells
 from experiments.streaming.base import OUTER, data_parallel, diloco, model, streaming
 from repro.errors import UserError
@@ -156,5 +156,5 @@ def test_bad_values_get_a_sentence(wrong):
 
 @pytest.mark.parametrize(("item", "count"), [("table1", 42), ("table4", 81), ("table7", 45)])
 def test_every_published_cell_is_there_once(item, count):
-    cells = load(item)
+    cells = load_cells(item)
     assert len({(cell.row, cell.column) for cell in cells}) == len(cells) == count

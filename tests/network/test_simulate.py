@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.paper.published import by_place, load
+from analysis.paper.published import by_place, load_cells
 from experiments.streaming import figure4
 from experiments.streaming.base import SIZES, data_parallel, diloco, streaming
 from experiments.streaming.table4 import EXPERIMENT as TABLE4
@@ -47,7 +47,7 @@ ONE = Network("1B", 1e9, 24, 0.1)
 
 
 def _matches(methods, curve=paper_curve, index=-1):
-    places = by_place(load("table4"))
+    places = by_place(load_cells("table4"))
     same = 0
     for network in TABLE4.networks:
         for how, published_as in zip(methods, METHODS, strict=True):
@@ -62,7 +62,7 @@ def _matches(methods, curve=paper_curve, index=-1):
 
 
 def test_table4_has_73_of_75_cells_and_misses_two_by_one_bin():
-    places = by_place(load("table4"))
+    places = by_place(load_cells("table4"))
     misses = []
     for network in TABLE4.networks:
         for how in METHODS:
@@ -100,7 +100,7 @@ def test_fitted_finite_run_matches_all_cells():
 
 
 def test_the_spec_has_the_published_layers_and_step_times():
-    places = by_place(load("table4"))
+    places = by_place(load_cells("table4"))
     for network in TABLE4.networks:
         assert network.layers == places[network.name, "# layers"].value
         assert network.step_time_s == places[network.name, "Step time (s)"].value

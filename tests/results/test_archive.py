@@ -14,7 +14,7 @@ from experiments.registry import load as load_experiment
 from repro.errors import UserError
 from repro.files import write_json
 from repro.results import collected
-from repro.results.collected import archive_path, filled, load, save
+from repro.results.collected import archive_path, filled, load_records, save
 from repro.results.read import Result, collect
 from repro.spec.config import RunConfig
 from repro.spec.experiment import PlannedRun, expand, unique
@@ -34,7 +34,7 @@ def finished(index: int = 0, dirty: bool = False, **changes) -> Result:
 def test_a_record_holds_its_config_and_where_it_was_made(tmp_path):
     path = tmp_path / "r.json"
     assert save([finished(dirty=True)], path).taken == {finished().run.run_id}
-    (record,) = load(path).values()
+    (record,) = load_records(path).values()
     assert record["made"]["commit"] == "c" and record["made"]["dirty"] is True and record["made"]["attempts"] == 1
     assert from_json(RunConfig, record["config"]) == finished().run.config
     assert record["syncs"]["cosine"] == [0.1235]
@@ -45,7 +45,7 @@ def test_what_was_collected_before_stays(tmp_path):
     save([finished()], path)
     again = save([Result(finished().run), Result(finished(1).run)], path)
     assert again.kept == {finished().run.run_id} and again.missing == {finished(1).run.run_id}
-    assert set(load(path)) == {finished().run.run_id}
+    assert set(load_records(path)) == {finished().run.run_id}
 
 
 def test_an_empty_root_takes_nothing_and_says_so(tmp_path):
@@ -60,7 +60,7 @@ def test_a_changed_config_is_refused(tmp_path):
     stored["runs"][0]["config"]["steps"] += 1
     path.write_text(json.dumps(stored), encoding="utf-8")
     with pytest.raises(UserError, match="collect it again"):
-        load(path)
+        load_records(path)
 
 
 @pytest.mark.parametrize("text", ["[]", "3", '{"runs": 3}', '{"runs": [{}]}', '{"runs": [1]}'])
@@ -83,7 +83,7 @@ def test_a_dirty_result_never_replaces_a_clean_one(tmp_path):
     save([finished()], path)
     outcome = save([finished(dirty=True, **validations(finished().run.config, outer=2.0))], path)
     assert list(outcome.refused) == [finished().run.run_id]
-    assert load(path)[finished().run.run_id]["summary"]["validations"]["outer-32"]["loss"] == 3.0
+    assert load_records(path)[finished().run.run_id]["summary"]["validations"]["outer-32"]["loss"] == 3.0
     assert save([finished(dirty=True)], tmp_path / "new.json").taken
     assert save([finished()], tmp_path / "new.json").taken  # and a clean one replaces a dirty one
 
@@ -102,7 +102,7 @@ def test_validations_that_are_collected_stay_and_others_come_to_them(tmp_path):
     save([finished(validations=declared | {"outer-64": more["outer-64"]})], path)
     outcome = save([finished(validations=declared | {"outer-128": more["outer-128"]})], path)
     assert outcome.taken == {run.run_id} and not outcome.replaced
-    assert load(path)[run.run_id]["summary"]["validations"] == declared | more
+    assert load_records(path)[run.run_id]["summary"]["validations"] == declared | more
 
 
 def test_a_run_without_the_validation_that_is_declared_is_not_shown(tmp_path, capsys):
@@ -158,7 +158,7 @@ def _summary(run: PlannedRun) -> dict:
 
 def test_the_mini_rates_are_the_best_of_the_committed_grid():
     """Per family, the mean over its methods of the loss at the paper's outer settings is least at the chosen rate."""
-    stored = load(archive_path("mini"))
+    stored = load_records(archive_path("mini"))
     losses = {name: record["summary"]["validations"]["outer-512"]["loss"] for name, record in stored.items()}
     found: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in unique(expand(load_experiment("tuning"), "mini")):
@@ -185,5 +185,5 @@ def test_two_at_once_lose_nothing_of_each_other(tmp_path, monkeypatch):
         thread.start()
     for thread in both:
         thread.join()
-    assert set(load(path)) == {finished(0).run.run_id, finished(1).run.run_id}
+    assert set(load_records(path)) == {finished(0).run.run_id, finished(1).run.run_id}
     assert [p.name for p in tmp_path.iterdir()] == ["r.json"]

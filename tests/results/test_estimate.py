@@ -7,7 +7,7 @@ import pytest
 
 from experiments.registry import load
 from repro.evaluation.tasks import choose
-from repro.results.estimate import UNKNOWN, scoring_sentence, seconds_of, sentence
+from repro.results.estimate import UNKNOWN, duration_sentence, scoring_sentence, seconds_of
 from repro.spec.experiment import PlannedRun, expand, unique
 from repro.spec.identity import config_text
 
@@ -51,8 +51,10 @@ def test_what_was_not_timed_is_scaled_by_its_work():
 
 def test_without_times_nothing_is_claimed():
     assert seconds_of(RUNS, []) is None
-    assert sentence(RUNS, [record(RUNS[0], None)], 2) == UNKNOWN
-    assert sentence(RUNS[:1], [record(RUNS[0], 240.0)], 2).startswith("about 2 minutes of training on 2 free cores")
+    assert duration_sentence(RUNS, [record(RUNS[0], None)], 2) == UNKNOWN
+    assert duration_sentence(RUNS[:1], [record(RUNS[0], 240.0)], 2).startswith(
+        "about 2 minutes of training on 2 free cores"
+    )
 
 
 def test_scoring_takes_what_models_of_that_size_took():

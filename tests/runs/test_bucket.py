@@ -22,8 +22,8 @@ from experiments.registry import load as load_spec
 from repro.commands.cli import main
 from repro.evaluation.evaluate import evaluate_run
 from repro.evaluation.scoring import Scorer
-from repro.files import place, read_json
-from repro.results.collected import archive_path, load
+from repro.files import folder_at, read_json
+from repro.results.collected import archive_path, load_records
 from repro.results.curves import read_curves
 from repro.runs.folder import RunFolder
 from repro.runs.takeover import saved_steps
@@ -77,7 +77,7 @@ def test_a_whole_run_lives_in_a_bucket(
     cache = smoke_tokens.parents[1]
     train_until_saved(bucket, cache)
     assert main(words(cache)) == 0  # takes over what a dead process of this machine held
-    folder = RunFolder(place(ROOT), RUN.run_id)
+    folder = RunFolder(folder_at(ROOT), RUN.run_id)
     assert read_json(folder.home / "from.json") == {"attempt": 1, "step": EVERY}
     assert [entry["outcome"] for entry in folder.provenance()["attempts"]] == ["running", "finished"]
     assert saved_steps(folder.home) == [2 * EVERY, 3 * EVERY]
@@ -128,7 +128,7 @@ def test_two_processes_share_a_bucket_and_stop_together(
     saved = {int(name.split("/")[5]) for name in bucket.blobs if name.endswith("/commit_success.txt")}
     assert EVERY < max(saved) < RUN.config.steps and any(name.startswith("xla/") for name in bucket.blobs)
     assert run(None) == [0, 0]
-    folder = RunFolder(place(ROOT), run_of("stream-h6").run_id)
+    folder = RunFolder(folder_at(ROOT), run_of("stream-h6").run_id)
     assert [entry["outcome"] for entry in folder.provenance()["attempts"]] == ["interrupted", "finished"]
     assert read_metrics(folder.metrics)["step"].to_pylist() == list(range(1, RUN.config.steps + 1))
 
@@ -160,7 +160,7 @@ def score(folder: RunFolder, monkeypatch: pytest.MonkeyPatch, tokens: Path) -> N
 def collected_and_built(folder: RunFolder, out: Path) -> None:
     places = ["table5", "--scale", "smoke", "--root", ROOT]
     assert main(["collect", *places, "--to", str(out)]) == 0
-    record = load(archive_path("smoke", out))[RUN.run_id]
+    record = load_records(archive_path("smoke", out))[RUN.run_id]
     assert record["summary"] == folder.summary()
     assert main(["build", *places, "--own", "--out", str(out)]) == 0
     with (out / "table5.csv").open(encoding="utf-8") as file:

@@ -10,7 +10,7 @@ from fsspec.registry import _registry, known_implementations
 
 from repro import files
 from repro.errors import UserError
-from repro.files import create_bytes, modified, names, place, read_bytes, remove_tree, share_tree, write_bytes
+from repro.files import create_bytes, folder_at, listing, modified, read_bytes, remove_tree, share_tree, write_bytes
 from repro.runs.folder import RunFolder, find_run, open_folder
 from repro.runs.leases import Watch, newest, take
 from repro.runs.status import states
@@ -22,27 +22,27 @@ RUN = tiny.run_config(tiny.synced())
 
 @pytest.fixture
 def root(bucket: fake_bucket.Store) -> Path:
-    return place("gs://bucket/runs")
+    return folder_at("gs://bucket/runs")
 
 
 def test_files_of_a_bucket_are_whole_and_created_once(root: Path) -> None:
     path = root / "a" / "b.json"
-    assert read_bytes(path) is None and names(root / "a") == []
+    assert read_bytes(path) is None and listing(root / "a") == []
     assert create_bytes(path, b"1") and not create_bytes(path, b"2")
     assert read_bytes(path) == b"1"
     write_bytes(path, b"\n\n--==0==")  # the mark between parts of an upload
-    assert read_bytes(path) == b"\n\n--==0==" and names(root / "a") == ["b.json"]
+    assert read_bytes(path) == b"\n\n--==0==" and listing(root / "a") == ["b.json"]
     assert abs(modified(path) - time.time()) < 60
 
 
 def test_what_another_machine_writes_is_seen_at_once(root: Path, bucket: fake_bucket.Store) -> None:
     write_bytes(root / "a" / "one", b"1")
-    assert names(root / "a") == ["one"] and not (root / "a" / "two").exists()
+    assert listing(root / "a") == ["one"] and not (root / "a" / "two").exists()
     bucket.put("runs/a/two", b"2", {})
-    assert names(root / "a") == ["one", "two"] and (root / "a" / "two").exists()
+    assert listing(root / "a") == ["one", "two"] and (root / "a" / "two").exists()
     assert read_bytes(root / "a" / "two") == b"2"
     del bucket.blobs["runs/a/one"]
-    assert names(root / "a") == ["two"] and not (root / "a" / "one").exists()
+    assert listing(root / "a") == ["two"] and not (root / "a" / "one").exists()
 
 
 def test_a_file_whose_creation_was_not_answered_is_still_created_by_this_call(
@@ -61,11 +61,11 @@ def test_a_tree_of_many_files_is_shared_without_what_is_unfinished_and_removed(
         write_bytes(root / "a" / "deep" / f"{i}", str(i).encode())
     write_bytes(root / "a" / "unfinished" / "0", b"")
     share_tree(root / "a", root / "b", lambda name: name == "unfinished")
-    assert names(root / "b") == ["deep"] and len(names(root / "b" / "deep")) == fake_bucket.PAGE + 2
+    assert listing(root / "b") == ["deep"] and len(listing(root / "b" / "deep")) == fake_bucket.PAGE + 2
     assert read_bytes(root / "b" / "deep" / "51") == b"51"
     remove_tree(root / "a")
     remove_tree(root / "a")
-    assert names(root) == ["b"]
+    assert listing(root) == ["b"]
 
 
 def test_curves_are_written_whole_and_again_after_a_cut(root: Path) -> None:
@@ -75,7 +75,7 @@ def test_curves_are_written_whole_and_again_after_a_cut(root: Path) -> None:
             log.add({"step": step, "loss_0": 1.0})
         log.close_part(first + 1)
     resumed = MetricsLog(root / "metrics", 2)
-    assert names(root / "metrics") == ["part-000000001-000000002.parquet"]
+    assert listing(root / "metrics") == ["part-000000001-000000002.parquet"]
     resumed.add({"step": 3, "loss_0": 2.0})
     resumed.close_part(3)
     assert read_metrics(root / "metrics")["loss_0"].to_pylist() == [1.0, 1.0, 2.0]
@@ -102,22 +102,22 @@ def test_a_run_in_a_bucket_is_leased_taken_over_and_finished_once(root: Path) ->
     assert read_bytes(again / "metrics/part-000000001-000000003.parquet") == b"curve"
     assert two.folder.write_summary({"run_id": folder.run_id, "steps": 12})
     assert not RunFolder(root, folder.run_id, 1).write_summary({"steps": 0})
-    assert names(folder.path / "attempts") == ["000002"]
+    assert listing(folder.path / "attempts") == ["000002"]
     two.release("finished")
 
 
 def test_a_bucket_that_refuses_is_one_sentence(root: Path, bucket: fake_bucket.Store) -> None:
     bucket.forbidden = "Anonymous caller does not have storage.objects.create access"
-    for act in (lambda: write_bytes(root / "a", b""), lambda: names(root), lambda: read_bytes(root / "a")):
+    for act in (lambda: write_bytes(root / "a", b""), lambda: listing(root), lambda: read_bytes(root / "a")):
         with pytest.raises(UserError, match=r"gs://bucket/runs\S* can't be reached \(Anonymous caller .*your rights"):
             act()
 
 
 def test_other_places_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="s3://bucket: run folders lie on a local path or in gs://"):
-        place("s3://bucket")
+        folder_at("s3://bucket")
     monkeypatch.delitem(_registry, "gcs", raising=False)
     monkeypatch.setitem(known_implementations, "gcs", {"class": "no_such_package.Bucket", "err": "no gcsfs"})
     files._bucket.cache_clear()
     with pytest.raises(UserError, match="buckets need gcsfs, which is not there: pip install gcsfs"):
-        place("gs://bucket/runs")
+        folder_at("gs://bucket/runs")

@@ -13,7 +13,7 @@ import pytest
 from experiments.registry import load
 from repro.corpus.prepare import prepare
 from repro.runs.folder import RunFolder, open_folder
-from repro.runs.sweep import pending, unusable
+from repro.runs.sweep import pending_runs, unusable
 from repro.spec.experiment import expand
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ def environment() -> dict[str, str]:
 
 def test_pending_leaves_out_what_has_a_summary(tmp_path):
     left = finish_all_but(tmp_path, 3)
-    assert [run.run_id for run in pending(expand(load("table5"), "smoke"), tmp_path)] == left
+    assert [run.run_id for run in pending_runs(expand(load("table5"), "smoke"), tmp_path)] == left
 
 
 @pytest.mark.compiles
@@ -133,7 +133,7 @@ def test_a_damaged_shard_is_one_sentence(tmp_path, damage):
 def test_a_folder_of_another_config_is_left_out_and_named(tmp_path):
     runs = expand(load("table5"), "smoke")
     open_folder(tmp_path, runs[0].config).path.rename(tmp_path / runs[1].run_id)
-    assert set(runs) - set(pending(runs, tmp_path)) == {runs[1]}
+    assert set(runs) - set(pending_runs(runs, tmp_path)) == {runs[1]}
     assert "holds another config" in unusable(runs, tmp_path)[runs[1].run_id]
 
 

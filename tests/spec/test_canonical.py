@@ -8,7 +8,7 @@ import tiny
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from experiments.registry import load, names
+from experiments.registry import experiment_names, load
 from experiments.streaming.base import c4, diloco, dolma, streaming
 from repro.diloco.optim import at_constant_rate, learning_rate
 from repro.spec.actions import involved
@@ -182,7 +182,7 @@ def test_what_differs_keeps_ids_of_its_own() -> None:
 @pytest.mark.parametrize("seed", [0, 99])
 def test_slugs_tell_all_runs_of_all_specs_apart(seed: int) -> None:
     slugs: dict[str, str] = {}
-    specs = [spec for name in names() if isinstance(spec := load(name), Experiment)]
+    specs = [spec for name in experiment_names() if isinstance(spec := load(name), Experiment)]
     for config in (run.config for spec in specs for scale in SCALES for run in expand(spec, scale)):
         name = run_id(replace(config, seed=seed))
         assert slugs.setdefault(name[:-9], name) == name

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tiny
 
-from experiments.registry import load, names
+from experiments.registry import experiment_names, load
 from repro.errors import UserError
 from repro.spec.config import SCALES, CodecConfig, RunConfig, SyncConfig, later
 from repro.spec.experiment import Experiment, PlannedRun, expand
@@ -21,7 +21,7 @@ RUN = tiny.run_config(tiny.synced())
 
 
 def all_runs() -> list[tuple[str, str, PlannedRun]]:
-    specs = [(name, load(name)) for name in names()]
+    specs = [(name, load(name)) for name in experiment_names()]
     return [
         (name, scale, run)
         for name, spec in specs

@@ -16,7 +16,7 @@ from repro.diloco.resources import Resources
 from repro.runs.folder import RunFolder, open_folder
 from repro.spec.config import RunConfig
 from repro.spec.identity import from_json
-from repro.spec.validation import interval
+from repro.spec.validation import validation_interval
 from repro.training.loop import Pace, train
 
 EVERY = 7  # steps between checkpoints
@@ -25,7 +25,7 @@ EVERY = 7  # steps between checkpoints
 def run(config: RunConfig, resources: Resources, root: Path, tokens: Path, **options: Any) -> RunFolder:
     """Train a run to its end, as the command line does."""
     folder = open_folder(root, config)
-    pace = Pace(EVERY, interval(config), report_seconds=0.0)
+    pace = Pace(EVERY, validation_interval(config), report_seconds=0.0)
     summary = train(
         config, resources, folder, open_tokens(tokens), open_tokens(tokens, "validation"), pace=pace, **options
     )

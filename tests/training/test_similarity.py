@@ -9,7 +9,7 @@ import tiny
 from repro.diloco.mesh import batch_sharding
 from repro.diloco.program import gram
 from repro.spec.fragments import Fragment
-from repro.training.similarity import rows
+from repro.training.similarity import similarity_rows
 from repro.training.state import Layout
 from repro.training.step import Stepper
 
@@ -27,7 +27,7 @@ def test_mean_over_pairs_of_each_layer_and_the_whole() -> None:
         "embed/tokens": rng.normal(size=(replicas, 5, 4)).astype(np.float32),
     }
     products = {g: np.asarray(x) for g, x in gram(delta).items()}
-    found = {r["part"]: r for r in rows(9, 7, 1, Fragment((3, 5), embed=True), products)}
+    found = {r["part"]: r for r in similarity_rows(9, 7, 1, Fragment((3, 5), embed=True), products)}
     assert set(found) == {"layer 3", "layer 5", "embedding", "fragment"}
     layer = [np.concatenate([delta["layers/query"][m, 1].ravel(), delta["layers/attn_norm"][m, 1]]) for m in range(3)]
     expected = np.mean([cosine(layer[a], layer[b]) for a, b in ((0, 1), (0, 2), (1, 2))])
@@ -41,8 +41,8 @@ def test_mean_over_pairs_of_each_layer_and_the_whole() -> None:
 
 def test_no_pair_and_no_direction_have_no_cosine() -> None:
     fragment = Fragment((0,), embed=False)
-    assert rows(1, 1, 0, fragment, {"layers": np.ones((1, 1, 1))})[0]["cosine"] is None
-    assert rows(1, 1, 0, fragment, {"layers": np.zeros((1, 2, 2))})[0]["cosine"] is None
+    assert similarity_rows(1, 1, 0, fragment, {"layers": np.ones((1, 1, 1))})[0]["cosine"] is None
+    assert similarity_rows(1, 1, 0, fragment, {"layers": np.zeros((1, 2, 2))})[0]["cosine"] is None
 
 
 @pytest.mark.compiles
@@ -58,7 +58,9 @@ def test_the_trainer_logs_the_gradients_it_applied() -> None:
         for p, sync in applied.items():
             fragment = layout.fragments[p]
             products = {g: np.asarray(x) for g, x in sync.gram.items()}
-            record = next(r for r in rows(step, sync.taken, p, fragment, products) if r["part"] == "fragment")
+            record = next(
+                r for r in similarity_rows(step, sync.taken, p, fragment, products) if r["part"] == "fragment"
+            )
             outer = trace.outer[sync.taken][p]
             deltas = [
                 np.concatenate([(outer[n] - part(trace.params[sync.taken][m][n], n, fragment)).ravel() for n in outer])

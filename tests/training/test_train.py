@@ -15,7 +15,7 @@ from repro.diloco.resources import local_resources
 from repro.errors import UserError
 from repro.runs.folder import open_folder
 from repro.spec.config import RunConfig
-from repro.spec.validation import interval
+from repro.spec.validation import validation_interval
 from repro.training.metrics import read_metrics
 from repro.training.state import TrainState
 from repro.training.step import Stepper
@@ -62,7 +62,7 @@ def test_a_run_leaves_its_curve_and_summary(tmp_path: Path, smoke_tokens: Path) 
     curve, summary = read_metrics(folder.metrics).to_pydict(), folder.summary()
     assert summary is not None
     assert curve["step"] == list(range(1, DILOCO.steps + 1))
-    every = interval(DILOCO)
+    every = validation_interval(DILOCO)
     assert [s for s, x in zip(curve["step"], curve["validation_loss"], strict=True) if x is not None] == [
         s for s in curve["step"] if s % every == 0 or s == DILOCO.steps
     ]

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from repro.corpora import hub_of, named
-from repro.corpus.folders import locked, point
+from repro.corpora import corpus_named, hub_of
+from repro.corpus.folders import hold, point
 from repro.corpus.preparing import Progress
 from repro.corpus.recipes import TextRecipe
 from repro.corpus.shards import SPLITS, is_held_out, summary, text_digest, write_manifest, writing_to
@@ -77,7 +77,7 @@ def prepare_text(request: TextRequest, cache: Path, workers: int, progress: Prog
             files = spread(hub, recipe.limit_files)
         with writing_to(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            with locked(folder):
+            with hold(folder):
                 if not (folder / MANIFEST).is_file():  # another process may have finished it meanwhile
                     _build(request, recipe, folder, files, model, workers, progress)
     point(cache, recipe.corpus, recipe.vocab, folder)
@@ -89,7 +89,7 @@ def recipe_of(request: TextRequest, files: list[SourceFile] | None, model: bytes
     known = hub_of(request.corpus)
     if request.revision is not None and not re.fullmatch(r"[0-9a-f]{40}", request.revision):
         raise UserError(f"--revision {request.revision} is not a commit of 40 digits: only that stays the same.")
-    vocab = request.vocab or named(request.corpus).vocab
+    vocab = request.vocab or corpus_named(request.corpus).vocab
     if model is not None:
         vocab = describe(model, request.tokenizer, request.eos_piece).vocab
         if request.vocab not in (None, vocab):

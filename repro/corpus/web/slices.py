@@ -20,7 +20,7 @@ import numpy as np
 
 from repro import disk
 from repro.corpus.recipes import TextRecipe
-from repro.corpus.shards import as_json, is_held_out, text_digest, total
+from repro.corpus.shards import is_held_out, json_text, text_digest, total
 from repro.corpus.tokenizer import MODEL, load_model
 from repro.corpus.tokens import Shard, Tokenizer
 from repro.corpus.web.reading import Broken, DamagedFile, DamagedTransfer, Reader, SourceFile, Text, complaint
@@ -164,7 +164,7 @@ class _Slice:
             "skipped": self._skipped,
             "shards": shards,
         }
-        write_bytes(_record_path(self.job, self.index), as_json(record))
+        write_bytes(_record_path(self.job, self.index), json_text(record))
 
     def _split(self, document: Text) -> str:
         recipe = self.job.recipe
