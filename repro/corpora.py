@@ -33,9 +33,9 @@ class Hub:
 class Corpus:
     """One corpus: `hub` where its text is published, else `builder`, the module that makes it from its recipe.
 
-    `batch_tokens` are those of a step of two replicas at paper scale, of which a miniature keeps multiples; 0 where
-    nothing is trained on it at paper scale. `batch_reason` and `notes` (question, choice, reason) say what the paper
-    leaves open; `budgets` names the published item whose token budgets are of this corpus.
+    `batch_tokens` are those of a step of two replicas at paper scale; 0 where nothing is trained on it there.
+    `batch_reason` and `notes` (question, choice, reason) say what the paper leaves open; `budgets` names the published
+    item whose token budgets are of this corpus.
     """
 
     name: str

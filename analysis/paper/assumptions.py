@@ -85,7 +85,7 @@ def _data(config: RunConfig) -> Iterator[Assumption]:
     )
     yield Assumption(
         "order of the data",
-        "one seeded permutation; all methods see the same sequences at each step",
+        "one seeded permutation, read from its start in batches of the run's size: equal sizes see the same each step",
         "the paper says nothing; this way differences between methods are paired",
     )
     yield Assumption(

@@ -3,6 +3,8 @@
 (a) with a constant global batch, each replica's shrinks; (b) with a constant local batch the global one grows and the
 steps get fewer. The text says M from 2 to 8, the caption 2 to 4.
 
+The miniature of (a) has a batch of its own, which holds a sequence for each of eight replicas.
+
     make figure12
 """
 
@@ -17,14 +19,22 @@ from experiments.streaming.base import (
     diloco,
     streaming,
 )
+from repro.spec.config import SyncConfig
 from repro.spec.experiment import Experiment, Row
+from repro.spec.scales import MINI_LEARNING_RATE, Setting
 
 GLOBAL, LOCAL = "constant global batch", "constant local batch"
 REPLICAS = (2, 4, 8)
+MINI_GLOBAL = 8  # sequences a step in miniature where the global batch is constant
 
 
 def _batch(kind: str, replicas: int) -> int:
     return C4_BATCH if kind == GLOBAL else C4_BATCH * replicas // 2
+
+
+def _own(sync: SyncConfig) -> dict[str, Setting]:
+    rate = MINI_LEARNING_RATE["diloco" if sync.fragments.pattern == "whole" else "streaming"]
+    return {scale: Setting(MINI_GLOBAL, rate) for scale in ("mini", "smoke")}
 
 
 EXPERIMENT = Experiment(
@@ -35,6 +45,7 @@ EXPERIMENT = Experiment(
         Row(
             (f"{method}, {kind}", f"M = {replicas}"),
             c4(ABLATED, sync, replicas, _batch(kind, replicas)),
+            own=_own(sync) if kind == GLOBAL else {},
             x=replicas,
         )
         for kind in (GLOBAL, LOCAL)
@@ -46,6 +57,7 @@ EXPERIMENT = Experiment(
         ABLATION_NOTE,
         "M = 8 is in the text and not in the caption.",
         "The inner learning rate stays that of M = 2.",
+        f"In miniature the constant global batch is {MINI_GLOBAL} sequences, one for each of eight replicas.",
     ),
     mini_model="45k",
 )

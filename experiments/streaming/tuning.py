@@ -13,7 +13,7 @@ scale smoke a part of the grid shows that it runs; the other rows are left out.
 from experiments.streaming.table5 import METHODS, STREAM_30, method_rows
 from repro.spec.config import OuterConfig
 from repro.spec.experiment import Experiment, Row, vary
-from repro.spec.scales import MINI_LEARNING_RATE, method_family
+from repro.spec.scales import MINI_BATCH, MINI_LEARNING_RATE, Setting, method_family
 
 SIZE = "35M"
 MINI_RATES = tuple(2.0**-k for k in (8, 7, 6, 5, 4))
@@ -29,7 +29,7 @@ def inner_rows(row: Row) -> list[Row]:
         Row(
             (*row.labels, f"inner x {factor:g}"),
             vary(row.config, inner__learning_rate=rate * factor),
-            {scale: mini for scale in ("mini", "smoke") if scale == "mini" or factor in SMOKE_FACTORS},
+            _own(mini, factor in SMOKE_FACTORS),
         )
         for factor, mini in zip(PAPER_FACTORS, MINI_RATES, strict=True)
     ]
@@ -44,10 +44,15 @@ def outer_rows(row: Row) -> list[Row]:
         Row(
             (*row.labels, "outer {:g}, momentum {:g}".format(*setting)),
             vary(row.config, sync__outer=OuterConfig("nesterov", *setting)),
-            {scale: rate for scale in ("mini", "smoke") if scale == "mini" or (method, *setting) == SMOKE_OUTER},
+            _own(rate, (method, *setting) == SMOKE_OUTER),
         )
         for setting in OUTER_GRID
     ]
+
+
+def _own(rate: float, smoke: bool) -> dict[str, Setting]:
+    """In miniature, and at toy size where the row is one of the few there."""
+    return {scale: Setting(MINI_BATCH, rate) for scale in ("mini", "smoke") if scale == "mini" or smoke}
 
 
 EXPERIMENT = Experiment(

@@ -14,7 +14,7 @@ from repro.errors import UserError, check_known
 from repro.spec.canonical import canonical_config
 from repro.spec.config import RunConfig, SyncConfig
 from repro.spec.identity import run_id
-from repro.spec.scales import at_scale, relabelled
+from repro.spec.scales import Setting, at_scale, relabelled
 from repro.words import counted
 
 Kind = Literal["order", "parity", "added", "percent", "score order", "score parity"]
@@ -35,14 +35,14 @@ MOST_SEEDS = 1000  # more is a slip of the hand, and would be planned for minute
 class Row:
     """One row of a table: the paper's labels (a size among them, or not) and its run at paper scale.
 
-    `rates` sets the inner learning rate at a scale, for the experiment that finds the scale's own; at a scale that it
-    lacks the row is left out. `x` is its place on the axis of its figure, where no knob is. `ours` marks a point that
-    the paper's text doesn't name, `parameters` which of the run's parameters are evaluated (Table 3).
+    `own` sets batch and rate at a scale, for a row that doesn't take the scale's usual ones; at a scale that it lacks
+    the row is left out. `x` is its place on the axis of its figure, where no knob is. `ours` marks a point that the
+    paper's text doesn't name, `parameters` which of the run's parameters are evaluated (Table 3).
     """
 
     labels: tuple[str, ...]
     config: RunConfig
-    rates: Mapping[str, float] = field(default_factory=dict)
+    own: Mapping[str, Setting] = field(default_factory=dict)
     x: float | None = None
     ours: bool = False
     parameters: str = "outer"
@@ -177,7 +177,7 @@ def left_out(experiment: Experiment, scale: str) -> tuple[tuple[str, str], ...]:
     for row in experiment.rows:
         config, name = _at_scale(experiment, row, scale), " | ".join(row.labels)
         if config is None:
-            why = "left out of its grid" if row.rates and scale not in row.rates else "no counterpart"
+            why = "left out of its grid" if row.own and scale not in row.own else "no counterpart"
             reasons.append((name, f"{why} at scale {scale}"))
         elif config.sync is not None and _too_short(experiment, config):
             many = counted(rounds(config), "round")
@@ -186,12 +186,9 @@ def left_out(experiment: Experiment, scale: str) -> tuple[tuple[str, str], ...]:
 
 
 def _at_scale(experiment: Experiment, row: Row, scale: str) -> RunConfig | None:
-    config = at_scale(row.config, scale, experiment.mini_model)
-    if row.rates and scale not in ("paper", *row.rates):
+    if row.own and scale not in ("paper", *row.own):
         return None
-    if config is not None and scale in row.rates:
-        config = vary(config, inner__learning_rate=row.rates[scale])
-    return config
+    return at_scale(row.config, scale, experiment.mini_model, row.own.get(scale))
 
 
 def _too_short(experiment: Experiment, config: RunConfig) -> bool:

@@ -4,12 +4,14 @@
 hundred thousand parameters with 20 tokens a parameter. `smoke` runs in seconds and says nothing about
 learning. The replicas, α, codec and outer optimiser are the paper's at every scale, in miniature H and τ too; what
 shrinks is the model, the batch, the number of steps and the layers a fragment (so that there are several). A row that
-names a value which shrinks shows the one that is run: `relabelled`.
+names a value which shrinks shows the one that is run: `relabelled`. Batch and peak rate of a miniature are set here by
+method and M, or by the row (`Setting`): of a run at paper scale it takes the tokens a parameter, and no other length.
 """
 
 import dataclasses
 import math
 import re
+from dataclasses import dataclass
 
 from repro.corpora import CORPORA
 from repro.errors import UserError
@@ -28,15 +30,25 @@ MINI_MODELS = {
 MINI_LADDER = {"35M": "45k", "100M": "70k", "200M": "118k"}  # Table 5's first sizes
 SMOKE_LAYERS = {"45k": 2, "70k": 3, "118k": 4, "66k": 3}
 PAPER_FRAGMENT = 3  # layers a fragment, which becomes one in miniature
-MINI_VOCAB, MINI_SEQ, MINI_BATCH = CORPORA["mini"].vocab, 128, 8
+MINI_VOCAB, MINI_SEQ = CORPORA["mini"].vocab, 128
+MINI_BATCH = 8  # sequences a step of data-parallel and of two replicas; more replicas keep their local batch
 # Peak rates chosen by experiments/streaming/tuning.py (results in data/results/mini.json, which a test compares).
 MINI_LEARNING_RATE = {"data-parallel": 2.0**-5, "diloco": 2.0**-6, "streaming": 2.0**-6}
 
 
-def at_scale(config: RunConfig, scale: str, mini_model: str = "") -> RunConfig | None:
+@dataclass(frozen=True)
+class Setting:
+    """A miniature's global batch, in sequences over all replicas, and peak rate, where a row sets its own."""
+
+    batch: int
+    rate: float
+
+
+def at_scale(config: RunConfig, scale: str, mini_model: str = "", own: Setting | None = None) -> RunConfig | None:
     """`config` (at paper scale) at `scale`; None where the miniature has no such size or fragment.
 
-    `mini_model` names the miniature instead of the ladder. UserError on a bad scale.
+    `mini_model` names the miniature instead of the ladder, `own` the row's setting instead of the usual one. UserError
+    on a bad scale.
     """
     if scale not in SCALES:
         raise UserError(f"scale={scale!r}: choose one of {', '.join(SCALES)}.")
@@ -45,11 +57,7 @@ def at_scale(config: RunConfig, scale: str, mini_model: str = "") -> RunConfig |
     size = mini_model or MINI_LADDER.get(config.model.size)
     if size is None or (config.sync and not _has_mini_fragments(config.sync)):
         return None
-    if not CORPORA[config.corpus].batch_tokens:
-        raise UserError(
-            f"corpus={config.corpus!r} has no miniature: its record in repro/corpora.py lacks batch_tokens."
-        )
-    mini = _mini(config, size)
+    mini = _mini(config, size, own or Setting(usual_batch(config), usual_mini_rate(config)))
     return mini if scale == "mini" else _smoke(mini)
 
 
@@ -71,20 +79,19 @@ def relabelled(text: str, paper: RunConfig, config: RunConfig) -> str:
     return text
 
 
-def _mini(config: RunConfig, size: str) -> RunConfig:
+def _mini(config: RunConfig, size: str, setting: Setting) -> RunConfig:
     layers, ffn_width, heads = MINI_MODELS[size]
     model = ModelConfig(size, layers, ffn_width, heads, MINI_VOCAB, MINI_SEQ, compute_dtype="float32")
-    budget = config.tokens / config.model.params_by_rule  # 20 in the main runs, more when overtrained
-    batch = MINI_BATCH * config.batch * config.model.seq_len // CORPORA[config.corpus].batch_tokens
-    steps = round(budget * model.params_by_rule / (batch * MINI_SEQ))
+    budget = round(config.tokens / config.model.params_by_rule)  # 20 in the main runs, more when overtrained
+    steps = round(budget * model.params_by_rule / (setting.batch * MINI_SEQ))
     return dataclasses.replace(
         config,
         scale="mini",
         model=model,
-        inner=_mini_inner(config, steps),
+        inner=_mini_inner(config, setting.rate, steps),
         sync=_mini_sync(config.sync),
         corpus="mini",
-        batch=batch,
+        batch=setting.batch,
         steps=steps,
     )
 
@@ -96,13 +103,26 @@ def method_family(config: RunConfig) -> str:
     return "diloco" if config.sync.fragments.pattern == "whole" else "streaming"
 
 
+def usual_batch(config: RunConfig) -> int:
+    """The global batch of a run's miniature, in sequences: of data-parallel and M = 2 the same, then M times as many.
+
+    Each replica has at least a sequence.
+    """
+    return MINI_BATCH * max(config.replicas, 2) // 2
+
+
+def usual_mini_rate(config: RunConfig) -> float:
+    """The peak inner learning rate of a run's miniature."""
+    return MINI_LEARNING_RATE[method_family(config)]
+
+
 def usual_rate(config: RunConfig) -> float:
     """The peak inner learning rate of the main runs of a size and scale.
 
     At paper scale by the rule of Kaplan et al. (2020), appendix D.6, rounded to two digits; else as tuned in miniature.
     """
     if config.scale != "paper":
-        return MINI_LEARNING_RATE[method_family(config)]
+        return usual_mini_rate(config)
     return kaplan_rate(config.model)
 
 
@@ -111,10 +131,10 @@ def kaplan_rate(model: ModelConfig) -> float:
     return float(f"{0.003239 - 0.0001395 * math.log(model.params_by_rule):.1e}")
 
 
-def _mini_inner(config: RunConfig, steps: int) -> InnerConfig:
+def _mini_inner(config: RunConfig, rate: float, steps: int) -> InnerConfig:
     return dataclasses.replace(
         config.inner,
-        learning_rate=MINI_LEARNING_RATE[method_family(config)],
+        learning_rate=rate,
         warmup_steps=steps // 10,
         weight_decay=1 / steps,
     )

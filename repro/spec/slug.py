@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 from repro.corpora import CORPORA
 from repro.spec.config import CodecConfig, FragmentConfig, OuterConfig, RunConfig
-from repro.spec.scales import MINI_BATCH, MINI_SEQ, PAPER_FRAGMENT, TOKENS_PER_PARAMETER, usual_rate
+from repro.spec.scales import PAPER_FRAGMENT, TOKENS_PER_PARAMETER, usual_batch, usual_rate
 
 FORMAT_CODES = {"float32": "f32", "bfloat16": "bf16", "float8_e4m3": "e4m3", "float8_e5m2": "e5m2"}
 DROP_CODES = {"feddropout": "fd", "dare": "da", "topk": "tk", "ties": "ti"}
@@ -88,9 +88,9 @@ def _outer(outer: OuterConfig) -> str:
 
 def _run(config: RunConfig) -> Iterator[str]:
     """Replicas, their batch and the length, then corpus and rate, each where it isn't that of the main runs."""
-    model, mini = config.model, MINI_BATCH * (MINI_SEQ if config.scale == "mini" else config.model.seq_len)
+    model = config.model
     replicas = config.replicas if config.sync else 2
-    batch = 2 * config.batch * model.seq_len / (replicas * (CORPORA[config.corpus].batch_tokens or mini))
+    batch = _batch(config, replicas)
     tokens = float(f"{config.tokens / model.params_by_rule:.2g}")
     main = config.scale == "smoke" or tokens == TOKENS_PER_PARAMETER
     of_batch = ("" if replicas == 2 else f"m{replicas}") + ("" if batch == 1 else f"b{_number(batch)}")
@@ -99,6 +99,14 @@ def _run(config: RunConfig) -> Iterator[str]:
     usual = usual_rate(config)
     rate = round(config.inner.learning_rate / usual, 6) if usual > 0 else 1  # the rule ends at 12 billion parameters
     yield "" if rate == 1 else f"r{_number(rate)}"
+
+
+def _batch(config: RunConfig, replicas: int) -> float:
+    """The batch of a replica over that of the main runs."""
+    main = CORPORA[config.corpus].batch_tokens if config.scale == "paper" else 0
+    if not main:
+        return config.batch / usual_batch(config)
+    return 2 * config.batch * config.model.seq_len / (replicas * main)
 
 
 def _percent(share: float) -> str:

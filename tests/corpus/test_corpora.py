@@ -2,17 +2,15 @@
 
 import importlib
 import inspect
-from dataclasses import replace
 
 import pytest
 
 from analysis.paper.assumptions import assumptions
-from experiments.registry import load, trained
+from experiments.registry import trained
 from repro.corpora import CORPORA, corpus_named, hub_of
 from repro.corpus.recipes import RECIPES
 from repro.errors import UserError
 from repro.spec.experiment import expand
-from repro.spec.scales import at_scale
 
 
 @pytest.mark.parametrize("name", CORPORA)
@@ -32,12 +30,6 @@ def test_runs_at_paper_scale_read_a_corpus_of_which_there_is_a_miniature():
     read = {run.config.corpus for spec in trained("all") for run in expand(spec, "paper")}
     assert read == {"c4", "dolma"}
     assert all(record.batch_tokens and record.batch_reason for record in map(corpus_named, read))
-
-
-def test_a_corpus_without_a_batch_has_no_miniature_and_the_sentence_says_so():
-    config = next(run.config for run in expand(load("table5"), "paper") if run.config.model.size == "35M")
-    with pytest.raises(UserError, match="corpus='mini' has no miniature"):
-        at_scale(replace(config, corpus="mini"), "mini")
 
 
 def test_what_a_record_leaves_open_is_named_under_its_runs():

@@ -144,6 +144,15 @@ def test_all_replica_counts_see_the_same_examples(tmp_path_factory, rows, replic
     assert (whole[:, 0] % seq_len == 0).all()
 
 
+@pytest.mark.parametrize(("batch", "replicas"), [(2, 1), (2, 2), (4, 4), (4, 2), (8, 8)])
+def test_all_batch_sizes_read_one_order_from_the_start(counting, batch, replicas):
+    """As many tokens are the same examples in the same order, whatever the steps they come in."""
+    alone, batches = Batches(counting, 9, 1, 1, seed=3), Batches(counting, 9, batch, replicas, seed=3)
+    one_by_one = [alone.batch(step, 0)[0].tolist() for step in range(24)]
+    read = [batches.batch(step, r).tolist() for step in range(24 // batch) for r in range(replicas)]
+    assert [row for rows in read for row in rows] == one_by_one
+
+
 def test_an_epoch_predicts_every_token_once_and_the_next_in_another_order(counting):
     batches = Batches(counting, 9, 37, 1, 5, repeat=True)  # 111 windows: three steps of 37 are one epoch
     epochs = [np.concatenate([batches.batch(3 * epoch + step, 0) for step in range(3)]) for epoch in range(3)]
