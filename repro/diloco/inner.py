@@ -19,6 +19,7 @@ from repro.diloco import model as lm
 from repro.diloco import wire
 from repro.diloco.attention import attention_for
 from repro.diloco.derivatives import ANYWHERE, ONE_CPU, Kernels
+from repro.diloco.flat import flat
 from repro.diloco.mesh import DATA, ROWS, SEQUENCE, replicated, tree_shardings
 from repro.diloco.optim import inner_update
 from repro.diloco.resources import Resources
@@ -42,6 +43,10 @@ def inner_step(
 
     `learning` holds the `rate` and, for FedPart, which `layers` and whether the `embed` learn.
     """
+    if on_one_cpu(mesh):
+        flat_M = flat(params, lead=1)
+        stepped = flat_step(model, config, resources, mesh, params, flat_M.join((params, state)), tokens, learning)
+        return *flat_M.cut(stepped[:2]), stepped[2]
     gradients = gradients_of(model, resources, mesh)
 
     def update(params: Tree, state: Tree, grads: Tree) -> tuple[Tree, Tree]:
@@ -54,12 +59,37 @@ def inner_step(
         grads, loss = gradients(params, tokens)
         return *update(params, state, grads), loss
 
-    if on_one_cpu(mesh):
-        return _one_after_the_other(step, params, state, tokens)
     if resources.data == 1:
         return drjax.map_fn(step, (params, state, tokens), mesh=mesh)
     grads, loss_M = _over_groups(model, resources, mesh, gradients, params, tokens)
     return *drjax.map_fn(update, (params, state, grads), mesh=mesh), loss_M
+
+
+def flat_step(
+    model: ModelConfig,
+    config: InnerConfig,
+    resources: Resources,
+    mesh: Mesh,
+    like: Tree,
+    vectors: tuple[Tree, Tree],
+    tokens: jax.Array,
+    learning: Any,
+) -> tuple[Tree, Tree, jax.Array]:
+    """`inner_step` where all replicas share one CPU device: `vectors` are (params, state), each joined, as are the new.
+
+    `like` are the parameters, or arrays of their shapes, with the axis of replicas.
+    """
+    one, gradients = flat(like, lead=1), gradients_of(model, resources, mesh)
+
+    def step(params: Tree, state: Tree, tokens: jax.Array) -> tuple[Tree, Tree, jax.Array]:
+        grads, loss = gradients(one.cut(params), tokens)
+        stepped = inner_update(config, one.join(grads), state, params, learning["rate"])
+        if "layers" in learning:
+            kept = keep_frozen(one.cut(stepped), one.cut((params, state)), learning["layers"], learning["embed"])
+            stepped = one.join(kept)
+        return *stepped, loss
+
+    return _one_after_the_other(step, *vectors, tokens)
 
 
 def on_one_cpu(mesh: Mesh) -> bool:

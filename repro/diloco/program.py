@@ -21,7 +21,8 @@ from jax.sharding import Mesh
 from repro.diloco import wire
 from repro.diloco.buffers import inbox_struct
 from repro.diloco.dropping import merge
-from repro.diloco.inner import inner_step
+from repro.diloco.flat import flat
+from repro.diloco.inner import flat_step, inner_step
 from repro.diloco.mesh import REPLICA
 from repro.diloco.optim import outer_update
 from repro.diloco.recipe import Recipe
@@ -90,17 +91,19 @@ def build_block(recipe: Recipe):
     axis of K steps in front, of which the first `count` () are taken. How many makes no difference to any bit: the
     steps are turns of one loop.
     """
-    program = build_program(recipe, ())
+    how = recipe.model, recipe.inner, recipe.resources, recipe.mesh
 
     def block(params: Tree, state: Tree, tokens_K: jax.Array, learning_K: Any, count: jax.Array):
-        def turn(k: jax.Array, carry: tuple[Tree, Tree, jax.Array]) -> tuple[Tree, Tree, jax.Array]:
-            params, state, loss_KxM = carry
+        def turn(k: jax.Array, carry: tuple[tuple[Tree, Tree], jax.Array]) -> tuple[tuple[Tree, Tree], jax.Array]:
+            vectors, loss_KxM = carry
             now = jax.tree.map(lambda x: x[k], learning_K)
-            params, state, loss_M, _ = program(params, state, tokens_K[k], now, (), ())
-            return params, state, loss_KxM.at[k].set(loss_M)
+            *vectors, loss_M = flat_step(*how, params, vectors, tokens_K[k], now)
+            return tuple(vectors), loss_KxM.at[k].set(loss_M)
 
+        flat_M = flat(params, lead=1)
         none = jnp.zeros(tokens_K.shape[:2], jnp.float32)
-        return jax.lax.fori_loop(0, count, turn, (params, state, none))
+        vectors, loss_KxM = jax.lax.fori_loop(0, count, turn, (flat_M.join((params, state)), none))
+        return *flat_M.cut(vectors), loss_KxM
 
     return block
 
