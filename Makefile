@@ -26,22 +26,23 @@ EVALUATION := $(if $(EVAL),--eval $(EVAL))
 OF := $(if $(PAPER),--paper $(call quoted,$(PAPER)))
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tables and figures: with downstream scores, without, and those that need no run.
+# Tables and figures: with downstream scores, without, those that need no run, and those of papers beside that don't.
 SCORED := table1 table3 table5 table6 table7 figure5 figure11
 DRAWN := figure1 figure2 figure3 figure4 figure7 figure9 figure14 figure15 figure16
+CALCULATED := scaling_laws_table7 scaling_laws_table8 scaling_laws_table9 scaling_laws_table10 scaling_laws_table11 scaling_laws_table12 scaling_laws_table13
 SPECS := $(patsubst experiments/streaming/%.py,%,$(wildcard experiments/streaming/*.py))
 # Of a paper beside, with its name before them.
 BESIDE := $(filter-out experiments/streaming/% %/__init__.py %/base.py,$(wildcard experiments/*/*.py))
 SPECS += $(subst /,_,$(patsubst experiments/%.py,%,$(BESIDE)))
-TRAINED := $(filter-out __init__ base table2 table4 tuning $(SCORED) $(DRAWN),$(SPECS))
-.PHONY: $(SCORED) $(TRAINED) $(DRAWN)
+TRAINED := $(filter-out __init__ base table2 table4 tuning $(SCORED) $(DRAWN) $(CALCULATED),$(SPECS))
+.PHONY: $(SCORED) $(TRAINED) $(DRAWN) $(CALCULATED)
 
 .DEFAULT_GOAL := help
 .PHONY: help env paper paper-plan report notebooks compile-paper table5 table2 table4 figures-simulated accounts inconsistencies compiled results claims tuning test test-fast smoke test-slow test-launch torture lint bench bench-peers clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z0-9%-]+:.*## / {printf "  %-17s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@printf '  %s\n' 'The same for each of:' '$(filter-out table5,$(SCORED))' '$(TRAINED)' '$(DRAWN)'
+	@printf '  %s\n' 'The same for each of:' '$(filter-out table5,$(SCORED))' '$(TRAINED)' '$(DRAWN)' '$(CALCULATED)'
 
 env: $(RUN_ENV)  ## the virtual environment alone
 
@@ -85,6 +86,9 @@ $(TRAINED): $(RUN_ENV)  # train, show
 
 $(DRAWN): $(RUN_ENV)  # no run needed
 	@$(PY) -m repro build $@ --out $(call quoted,$(OUT))
+
+$(CALCULATED): $(RUN_ENV)  # no run needed; those there are stand beside
+	@$(PY) -m repro build $@ $(SHOWN)
 
 tuning: $(RUN_ENV)  ## learning rates at mini scale: the declared grid, then its table
 	@$(PY) -m repro run $@ $(WHERE)

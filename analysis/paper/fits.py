@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.laws import powers
 from analysis.paper.published import Published, by_place
 
 Point = tuple[float, float]  # (FLOPs, loss)
@@ -39,7 +40,21 @@ def semi_log(points: Sequence[Point]) -> Line:
 
 def power_law(points: Sequence[Point]) -> Line:
     """Least squares of ln(loss) = a + b·ln(FLOPs): loss = exp(a)·FLOPs^b."""
-    return _least_squares(points, [math.log(loss) for _, loss in points])
+    _centred_log_flops(points)  # a slope needs two different numbers of FLOPs
+    law = powers.fit(*_columns(points))
+    return Line(law.exponents[0], math.log(law.factor))
+
+
+def power_interval(points: Sequence[Point]) -> powers.Interval | None:
+    """The bootstrap interval of a power law's exponent over the points; None for fewer than three."""
+    if len({flops for flops, _ in points}) < 3:
+        return None
+    return powers.intervals(*_columns(points), groups=[flops for flops, _ in points])[0]
+
+
+def _columns(points: Sequence[Point]) -> tuple[list[list[float]], list[float]]:
+    """The one variable of a law, FLOPs, and its values."""
+    return [[flops for flops, _ in points]], [loss for _, loss in points]
 
 
 def slope_rounding(points: Sequence[Point], half_unit: float) -> float:

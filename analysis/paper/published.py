@@ -20,7 +20,7 @@ from repro.errors import UserError
 from repro.spec.experiment import Experiment
 
 FIELDS = ("row", "column", "text", "value", "rule", "where")
-RULES = ("rounded", "truncated")
+RULES = ("rounded", "truncated", "at least")  # the last: printed with a plus, where a grid ends
 CLAIMS = "claims"  # a file of statements, not of cells: `analysis.claims`
 MISSING = "-"  # how the paper prints a cell without a number
 
@@ -108,12 +108,14 @@ def printed_interval(published: Published) -> tuple[float, float]:
     """The least and greatest value that would be printed as this cell's text under its rule.
 
     Rounding is to the nearest, with both ties included; truncation is towards zero, so the far end is
-    excluded. ValueError for a cell without a number.
+    excluded; what is printed as "at least" has no greatest value. ValueError for a cell without a number.
     """
     if published.value is None:
         raise ValueError(f"{published.row}, {published.column}: the paper prints no number here.")
     number = _number(published.text)
     unit = Decimal(1).scaleb(int(number.as_tuple().exponent))
+    if published.rule == "at least":
+        return float(number), math.inf
     if published.rule == "rounded":
         return float(number - unit / 2), float(number + unit / 2)
     far = number + unit.copy_sign(number)
@@ -188,7 +190,7 @@ def _cell(fields: list[str], place: str) -> Published:
         raise UserError(f"{place} has {len(fields)} fields: it needs {len(FIELDS)} ({', '.join(FIELDS)}).")
     row, column, text, value, rule, where = fields
     if rule not in RULES:
-        raise UserError(f"{place} has the rule {rule!r}: choose {' or '.join(RULES)}.")
+        raise UserError(f"{place} has the rule {rule!r}: choose {', '.join(RULES[:-1])} or {RULES[-1]}.")
     if text == MISSING:
         if value:
             raise UserError(f"{place} has the value {value!r} for a cell printed as '-': leave it empty.")
@@ -205,7 +207,7 @@ def _cell(fields: list[str], place: str) -> Published:
 def _number(text: str) -> Decimal:
     """The printed number; its exponent is the place of its last printed digit."""
     exponent = _SUFFIX_EXPONENT.get(text[-1:], 0)
-    digits = text[:-1] if exponent else text
+    digits = text[:-1] if exponent else text.removesuffix("+")
     return Decimal(digits.replace(",", "")).scaleb(exponent)
 
 

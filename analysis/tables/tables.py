@@ -8,7 +8,8 @@ No pandas, no plotting, no JAX, so that a table of finished runs prints at once.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.paper.fits import Line, power_law, published_points, semi_log
+from analysis.laws.powers import Interval
+from analysis.paper.fits import Line, power_interval, power_law, published_points, semi_log
 from analysis.paper.published import Published, by_place, cells_of, load_cells
 from analysis.paper.simulated import Account, accounts_of
 from analysis.tables.rows import LOSS, SCORES, TableRow, own_points, own_rows, printed_rows
@@ -34,6 +35,7 @@ class Slope:
     ours_power: Line | None
     paper: Line | None  # from the printed cells
     paper_power: Line | None
+    intervals: tuple[Interval | None, Interval | None]  # of the exponents of both power laws, over sizes
     printed: Published | None
 
 
@@ -185,6 +187,7 @@ def _slopes(rows: Sequence[TableRow], cells: Sequence[Published], statements: Se
                 power_law(points) if len(points) > 1 else None,
                 semi_log(published) if len(published) > 1 else None,
                 power_law(published) if len(published) > 1 else None,
+                (power_interval(points), power_interval(published)),
                 printed.get((PRINTED_SLOPES.get(method, ""), "Slope")),
             )
         )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from analysis.laws.powers import Interval
 from analysis.paper.fits import Line
 from analysis.paper.published import Published, verdict
 from analysis.paper.simulated import Account
@@ -201,18 +202,22 @@ def _slopes(table: Table) -> Grid:
         (
             short_method(slope.method_run),
             _slope(slope.ours),
-            _slope(slope.ours_power),
+            _slope(slope.ours_power, slope.intervals[0]),
             _slope(slope.paper),
             slope.printed.text if slope.printed else NOTHING,
-            _slope(slope.paper_power),
+            _slope(slope.paper_power, slope.intervals[1]),
         )
         for slope in table.slopes
     )
-    return Grid("Slope of the loss on ln FLOPs, and exponent of a power law", head, rows)
+    title = "Slope of the loss on ln FLOPs, and exponent of a power law (±: half of 95 % of a bootstrap over sizes)"
+    return Grid(title, head, rows)
 
 
-def _slope(line: Line | None) -> str:
-    return NOTHING if line is None else f"{line.slope:.5f}"
+def _slope(line: Line | None, interval: Interval | None = None) -> str:
+    """The slope, and half the interval that it has over sizes, where there is one."""
+    if line is None:
+        return NOTHING
+    return f"{line.slope:.5f}" + ("" if interval is None else f" ± {(interval[1] - interval[0]) / 2:.4f}")
 
 
 def _full(value: float | None) -> str:
