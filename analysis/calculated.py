@@ -33,9 +33,9 @@ def calculate(spec: Calculation, results: Results) -> Calculated:
     return getattr(importlib.import_module(module), function)(spec, results)
 
 
-def line(cell: Published, ours: str, spread: str = "", n: str = "", tolerance: float = 0.0, word: str = "") -> Line:
+def cell_line(cell: Published, ours: str, tolerance: float = 0.0, word: str = "") -> Line:
     """A published cell beside ours as it prints; the verdict is that of `verdict` unless `word` says another."""
     if not word:
         number = float(ours.replace(",", "").rstrip("+%")) if ours else None
         word = verdict(cell, number, tolerance, "paper")
-    return (cell.row, cell.column, ours, spread, n, cell.text, f"{tolerance:g}", word, "")
+    return (cell.row, cell.column, ours, "", "", cell.text, f"{tolerance:g}", word, "")

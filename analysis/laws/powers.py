@@ -29,7 +29,7 @@ class PowerLaw:
         return self.factor * math.prod(x**power for x, power in zip(variables, self.exponents, strict=True))
 
 
-def fit(variables: Sequence[Sequence[float]], values: Sequence[float]) -> PowerLaw:
+def fit_power_law(variables: Sequence[Sequence[float]], values: Sequence[float]) -> PowerLaw:
     """The law of some variables, each with a value for every point. ValueError where the points can't tell it."""
     design, logs = _design(variables), np.log(values)
     if np.linalg.matrix_rank(design) < design.shape[1]:
@@ -38,7 +38,7 @@ def fit(variables: Sequence[Sequence[float]], values: Sequence[float]) -> PowerL
     return PowerLaw(math.exp(log_factor), tuple(map(float, exponents)))
 
 
-def rounding(
+def rounding_slack(
     variables: Sequence[Sequence[float]], values: Sequence[float], half_unit: float
 ) -> tuple[float, tuple[float, ...]]:
     """How far the factor (as a share of it) and the exponents can move if each value was rounded by `half_unit`."""
@@ -47,7 +47,7 @@ def rounding(
     return math.expm1(log_factor), tuple(map(float, exponents))
 
 
-def intervals(
+def bootstrap_intervals(
     variables: Sequence[Sequence[float]],
     values: Sequence[float],
     groups: Sequence[Hashable],
@@ -72,7 +72,7 @@ def intervals(
     return tuple(map(tuple, np.percentile(exponents, [tail, 100 - tail], axis=0).T.tolist()))
 
 
-def residual(predicted: float, value: float) -> float:
+def log_residual(predicted: float, value: float) -> float:
     """|ln y − ln ŷ| (2503.09799, section 6.3)."""
     return abs(math.log(value) - math.log(predicted))
 

@@ -21,12 +21,12 @@ READING = (
 )
 
 
-def diloco(replicas: int) -> str:
+def diloco_label(replicas: int) -> str:
     """A method's label, as printed."""
     return f"DiLoCo, M = {replicas}"
 
 
-def parameters(size: str) -> float:
+def law_parameters(size: str) -> float:
     """N of a size, by `READING`."""
     shape = by_place(load_cells("table3", OF))
     name = SAME.get(size, size)
@@ -36,19 +36,19 @@ def parameters(size: str) -> float:
     return 12 * width**2 * layers + WORDS * width
 
 
-def loss(size: str, method: str) -> float:
+def printed_loss(size: str, method: str) -> float:
     """A printed loss of Table 4 or 5."""
-    value = printed("table5" if size in EXTRAPOLATED else "table4", f"{size} | {method}", LOSS).value
+    value = printed_cell("table5" if size in EXTRAPOLATED else "table4", f"{size} | {method}", LOSS).value
     if value is None:
         raise ValueError(f"no loss is printed of {size}, {method}")
     return value
 
 
-def losses(method: str, sizes: Sequence[str] = SIZES) -> list[float]:
+def printed_losses(method: str, sizes: Sequence[str] = SIZES) -> list[float]:
     """Its printed losses, by size."""
-    return [loss(size, method) for size in sizes]
+    return [printed_loss(size, method) for size in sizes]
 
 
-def printed(item: str, row: str, column: str) -> Published:
+def printed_cell(item: str, row: str, column: str) -> Published:
     """A cell of the paper."""
     return by_place(load_cells(item, OF))[row, column]

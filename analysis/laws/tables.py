@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
-from analysis.calculated import Calculated, Line, Results, line
+from analysis.calculated import Calculated, Line, Results, cell_line
 from analysis.laws import powers
 from analysis.laws.forms import FORMS, HUBER, Fitted, fit_form
 from analysis.laws.powers import PowerLaw
@@ -20,35 +20,35 @@ from analysis.laws.published import (
     READING,
     REPLICAS,
     SIZES,
-    diloco,
-    loss,
-    losses,
-    parameters,
-    printed,
+    diloco_label,
+    law_parameters,
+    printed_cell,
+    printed_loss,
+    printed_losses,
 )
 from analysis.paper.published import load_cells
 from analysis.render import Document, Grid, Notes
 from repro.results.read import Result
 from repro.spec.experiment import Calculation
 
-METHODS = (DP, *map(diloco, REPLICAS))
+METHODS = (DP, *map(diloco_label, REPLICAS))
 UNPRINTED = "not decidable from the paper"
 WHY_UNPRINTED = "γ and B: the paper prints laws of the best rates and batches, not the best ones of each size."
 FITTED = SIZES[:-1]  # of Tables 11 and 13
 Points = Mapping[str, Sequence[tuple[float, float]]]  # (N, loss) by method
 
 
-def table7(spec: Calculation, results: Results) -> Calculated:
+def refit_table7(spec: Calculation, results: Results) -> Calculated:
     """A and α of each method on the printed losses, with intervals, and α of our own runs."""
     rows, lines = [], []
     for method in METHODS:
-        law, (low, high) = independent(method), interval(method)
-        slack = powers.rounding([_sizes(SIZES)], losses(method), HALF_UNIT)
-        cells = [printed("table7", method, column) for column in ("A", "α")]
+        law, (low, high) = independent_law(method), exponent_interval(method)
+        slack = powers.rounding_slack([_sizes(SIZES)], printed_losses(method), HALF_UNIT)
+        cells = [printed_cell("table7", method, column) for column in ("A", "α")]
         ours = (f"{law.factor:.3f}", f"{law.exponents[0]:.5f}")
         of_cells = (
-            line(cells[0], ours[0], tolerance=law.factor * slack[0]),
-            line(cells[1], ours[1], "", "", slack[1][0]),
+            cell_line(cells[0], ours[0], tolerance=law.factor * slack[0]),
+            cell_line(cells[1], ours[1], "", "", slack[1][0]),
         )
         lines += of_cells
         spans = f"{low:.4f} to {high:.4f}"
@@ -59,10 +59,10 @@ def table7(spec: Calculation, results: Results) -> Calculated:
     return Calculated(_document(spec, sections), tuple(lines))
 
 
-def table10(spec: Calculation, results: Results) -> Calculated:
+def refit_table10(spec: Calculation, results: Results) -> Calculated:
     """A, α and β of the joint law on the printed losses."""
-    law, spans = joint(SIZES), joint_intervals()
-    slack = powers.rounding(_joint_variables(SIZES), _joint_losses(SIZES), HALF_UNIT)
+    law, spans = joint_law(SIZES), joint_intervals()
+    slack = powers.rounding_slack(_joint_variables(SIZES), _joint_losses(SIZES), HALF_UNIT)
     numbers = {"A": (law.factor, law.factor * slack[0])}
     numbers |= dict(zip(("α", "β"), zip(law.exponents, slack[1], strict=True), strict=True))
     lines, rows = [], []
@@ -70,9 +70,9 @@ def table10(spec: Calculation, results: Results) -> Calculated:
         if cell.row == "L":
             value, tolerance = numbers[cell.column]
             ours = f"{value:.3f}" if cell.column == "A" else f"{value:.5f}"
-            lines.append(line(cell, ours, tolerance=tolerance))
+            lines.append(cell_line(cell, ours, tolerance=tolerance))
         else:
-            lines.append(line(cell, "", word=UNPRINTED))
+            lines.append(cell_line(cell, "", word=UNPRINTED))
         span = dict(zip(("α", "β"), spans, strict=True)).get(cell.column) if cell.row == "L" else None
         rows.append(
             (*lines[-1][:3], "" if span is None else f"{span[0]:.4f} to {span[1]:.4f}", cell.text, lines[-1][7])
@@ -87,14 +87,16 @@ def table10(spec: Calculation, results: Results) -> Calculated:
     return Calculated(_document(spec, sections), tuple(lines))
 
 
-def table11(spec: Calculation, results: Results) -> Calculated:
+def refit_table11(spec: Calculation, results: Results) -> Calculated:
     """Residuals at 2.4B of laws fitted to the sizes below it; losses alone."""
-    ours = {f"M = {m} | {kind}": left_out(m, kind) for kind in ("Independent", "Joint") for m in REPLICAS}
+    ours = {f"M = {m} | {kind}": left_out_residual(m, kind) for kind in ("Independent", "Joint") for m in REPLICAS}
     for kind in ("Independent", "Joint"):
         ours[f"Average over M | {kind}"] = statistics.fmean(ours[f"M = {m} | {kind}"] for m in REPLICAS)
-    slack = 2 * HALF_UNIT / loss(HELD_OUT, DP)  # of the loss and of its prediction
+    slack = 2 * HALF_UNIT / printed_loss(HELD_OUT, DP)  # of the loss and of its prediction
     lines = [
-        line(cell, f"{ours[cell.row]:.5f}", tolerance=slack) if cell.column == "L" else line(cell, "", word=UNPRINTED)
+        cell_line(cell, f"{ours[cell.row]:.5f}", tolerance=slack)
+        if cell.column == "L"
+        else cell_line(cell, "", word=UNPRINTED)
         for cell in load_cells("table11", OF)
     ]
     notes = Notes(
@@ -104,17 +106,17 @@ def table11(spec: Calculation, results: Results) -> Calculated:
     return Calculated(_document(spec, (_beside(lines), notes)), tuple(lines))
 
 
-def table12(spec: Calculation, results: Results) -> Calculated:
+def refit_table12(spec: Calculation, results: Results) -> Calculated:
     """What the laws of 35M to 2.4B say of 4B and 10B, beside the losses there: the paper's own test of them."""
     lines, rows = [], []
     for cell in load_cells("table12", OF):
         size, method, kind = cell.row.split(" | ")
-        law = joint(SIZES) if kind == "Joint" else independent(method)
+        law = joint_law(SIZES) if kind == "Joint" else independent_law(method)
         replicas = () if kind != "Joint" else (int(method.rpartition(" ")[2]),)
-        predicted = law.at(parameters(size), *replicas)
+        predicted = law.at(law_parameters(size), *replicas)
         assert cell.value is not None
         word = f"the law is {100 * (predicted / cell.value - 1):+.1f} % off"
-        lines.append(line(cell, f"{predicted:.3f}", word=word))
+        lines.append(cell_line(cell, f"{predicted:.3f}", word=word))
         rows.append((size, method, kind, f"{predicted:.3f}", cell.text, word))
     head = (
         "Size",
@@ -135,11 +137,11 @@ def table12(spec: Calculation, results: Results) -> Calculated:
     return Calculated(_document(spec, (Grid("", head, tuple(rows), left=3, last_left=True), notes)), tuple(lines))
 
 
-def table13(spec: Calculation, results: Results) -> Calculated:
+def refit_table13(spec: Calculation, results: Results) -> Calculated:
     """Mean residuals at 2.4B of the four forms."""
     fits = fitted_forms()
-    slack = HALF_UNIT / loss(HELD_OUT, DP)
-    lines = [line(cell, f"{fits[cell.row].residual:.5f}", tolerance=slack) for cell in load_cells("table13", OF)]
+    slack = HALF_UNIT / printed_loss(HELD_OUT, DP)
+    lines = [cell_line(cell, f"{fits[cell.row].residual:.5f}", tolerance=slack) for cell in load_cells("table13", OF)]
     rows = [
         (name, f"{fit.residual:.5f}", cell[5], f"{fit.reached} of {fit.starts}", cell[7])
         for (name, fit), cell in zip(fits.items(), lines, strict=True)
@@ -149,46 +151,46 @@ def table13(spec: Calculation, results: Results) -> Calculated:
     return Calculated(_document(spec, (Grid("Mean |ln f − ln L| over M", head, tuple(rows)), notes)), tuple(lines))
 
 
-def unprinted(spec: Calculation, results: Results) -> Calculated:
+def unprinted_laws(spec: Calculation, results: Results) -> Calculated:
     """Tables 8 and 9: laws of settings, kept as printed."""
-    lines = [line(cell, "", word=UNPRINTED) for cell in load_cells(spec.name.removeprefix("scaling_laws_"), OF)]
+    lines = [cell_line(cell, "", word=UNPRINTED) for cell in load_cells(spec.name.removeprefix("scaling_laws_"), OF)]
     notes = Notes("How to read it", (WHY_UNPRINTED, "The specs at paper scale take their settings from these laws."))
     return Calculated(_document(spec, (_beside(lines), notes)), tuple(lines))
 
 
-def independent(method: str, sizes: Sequence[str] = SIZES) -> PowerLaw:
+def independent_law(method: str, sizes: Sequence[str] = SIZES) -> PowerLaw:
     """A N^α of one method on its printed losses."""
-    return powers.fit([_sizes(sizes)], losses(method, sizes))
+    return powers.fit_power_law([_sizes(sizes)], printed_losses(method, sizes))
 
 
-def interval(method: str) -> powers.Interval:
+def exponent_interval(method: str) -> powers.Interval:
     """The bootstrap interval of α over the seven sizes."""
-    return powers.intervals([_sizes(SIZES)], losses(method), SIZES)[0]
+    return powers.bootstrap_intervals([_sizes(SIZES)], printed_losses(method), SIZES)[0]
 
 
-def joint(sizes: Sequence[str]) -> PowerLaw:
+def joint_law(sizes: Sequence[str]) -> PowerLaw:
     """A N^α M^β on the printed losses of DiLoCo."""
-    return powers.fit(_joint_variables(sizes), _joint_losses(sizes))
+    return powers.fit_power_law(_joint_variables(sizes), _joint_losses(sizes))
 
 
 def joint_intervals() -> tuple[powers.Interval, ...]:
     """The bootstrap intervals of α and β over the seven sizes."""
     groups = [size for size in SIZES for _ in REPLICAS]
-    return powers.intervals(_joint_variables(SIZES), _joint_losses(SIZES), groups)
+    return powers.bootstrap_intervals(_joint_variables(SIZES), _joint_losses(SIZES), groups)
 
 
-def left_out(replicas: int, kind: str) -> float:
+def left_out_residual(replicas: int, kind: str) -> float:
     """The residual at 2.4B of a law (`Independent` or `Joint`) that hasn't seen that size."""
-    n = parameters(HELD_OUT)
-    law = joint(FITTED) if kind == "Joint" else independent(diloco(replicas), FITTED)
+    n = law_parameters(HELD_OUT)
+    law = joint_law(FITTED) if kind == "Joint" else independent_law(diloco_label(replicas), FITTED)
     predicted = law.at(n, replicas) if kind == "Joint" else law.at(n)
-    return powers.residual(predicted, loss(HELD_OUT, diloco(replicas)))
+    return powers.log_residual(predicted, printed_loss(HELD_OUT, diloco_label(replicas)))
 
 
 @cache
 def fitted_forms() -> dict[str, Fitted]:
     """The four forms on the printed losses up to 1.3B, by name: seconds, so each is fitted once."""
-    points = [(parameters(size), float(m), loss(size, diloco(m))) for size in SIZES for m in REPLICAS]
+    points = [(law_parameters(size), float(m), printed_loss(size, diloco_label(m))) for size in SIZES for m in REPLICAS]
     count = len(FITTED) * len(REPLICAS)
     return {form.name: fit_form(form, points[:count], points[count:]) for form in FORMS}
 
@@ -196,9 +198,9 @@ def fitted_forms() -> dict[str, Fitted]:
 def notes_on_forms() -> Iterator[str]:
     """What differs from the paper's Table 13, and where the paper disagrees with itself."""
     first, *_ = fitted_forms().values()
-    elsewhere = printed("table11", "Average over M | Joint", "L").text
-    least_squares = statistics.fmean(left_out(m, "Joint") for m in REPLICAS)
-    here = printed("table13", FORMS[0].name, "Average Residual").text
+    elsewhere = printed_cell("table11", "Average over M | Joint", "L").text
+    least_squares = statistics.fmean(left_out_residual(m, "Joint") for m in REPLICAS)
+    here = printed_cell("table13", FORMS[0].name, "Average Residual").text
     yield (
         f"Huber losses of logarithms with δ = {HUBER:g} (the paper gives none), {first.starts} random starts of "
         f"L-BFGS, all sizes but {HELD_OUT} fitted, of the minima the one that fits {HELD_OUT} best."
@@ -213,8 +215,8 @@ def notes_on_forms() -> Iterator[str]:
 
 def sentence_on_intervals() -> str:
     """How wide the intervals are beside the difference between methods: what Table 7 can't say."""
-    halves = [(high - low) / 2 for low, high in map(interval, METHODS)]
-    gap = abs(independent(diloco(4)).exponents[0] - independent(diloco(1)).exponents[0])
+    halves = [(high - low) / 2 for low, high in map(exponent_interval, METHODS)]
+    gap = abs(independent_law(diloco_label(4)).exponents[0] - independent_law(diloco_label(1)).exponents[0])
     return (
         f"Drawn anew over the seven sizes, the exponents move by ±{min(halves):.4f} to ±{max(halves):.4f}: more than "
         f"the {gap:.4f} between M = 1 and M = 4, so that seven sizes don't tell these exponents from each other."
@@ -235,15 +237,15 @@ def _tolerances() -> str:
 
 
 def _sizes(sizes: Sequence[str]) -> list[float]:
-    return list(map(parameters, sizes))
+    return list(map(law_parameters, sizes))
 
 
 def _joint_variables(sizes: Sequence[str]) -> list[list[float]]:
-    return [[parameters(size) for size in sizes for _ in REPLICAS], [float(m) for _ in sizes for m in REPLICAS]]
+    return [[law_parameters(size) for size in sizes for _ in REPLICAS], [float(m) for _ in sizes for m in REPLICAS]]
 
 
 def _joint_losses(sizes: Sequence[str]) -> list[float]:
-    return [loss(size, diloco(m)) for size in sizes for m in REPLICAS]
+    return [printed_loss(size, diloco_label(m)) for size in sizes for m in REPLICAS]
 
 
 def _read(spec: Calculation, results: Results) -> Points:
@@ -270,8 +272,8 @@ def _own(spec: Calculation, results: Results) -> Iterator[Grid | Notes]:
         if len(points) < 2:
             continue
         sizes, values = zip(*points, strict=True)
-        law = powers.fit([sizes], values)
-        span = powers.intervals([sizes], values, sizes)[0] if len(points) > 2 else None
+        law = powers.fit_power_law([sizes], values)
+        span = powers.bootstrap_intervals([sizes], values, sizes)[0] if len(points) > 2 else None
         words = "" if span is None else f"{span[0]:.4f} to {span[1]:.4f}"
         rows.append((method, f"{law.factor:.3f}", f"{law.exponents[0]:.5f}", words, str(len(points))))
     if rows:
@@ -289,7 +291,7 @@ def _own_joint(spec: Calculation, results: Results) -> Iterator[Grid | Notes]:
     if len({n for n, _, _ in points}) < 2 or len({m for _, m, _ in points}) < 2:
         return
     sizes, replicas, values = zip(*points, strict=True)
-    law = powers.fit([sizes, replicas], values)
+    law = powers.fit_power_law([sizes, replicas], values)
     alpha, beta = law.exponents
     row = (f"{law.factor:.3f}", f"{alpha:.5f}", f"{beta:.5f}", str(len(points)))
     yield Grid(

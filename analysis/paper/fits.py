@@ -41,7 +41,7 @@ def semi_log(points: Sequence[Point]) -> Line:
 def power_law(points: Sequence[Point]) -> Line:
     """Least squares of ln(loss) = a + b·ln(FLOPs): loss = exp(a)·FLOPs^b."""
     _centred_log_flops(points)  # a slope needs two different numbers of FLOPs
-    law = powers.fit(*_columns(points))
+    law = powers.fit_power_law(*_columns(points))
     return Line(law.exponents[0], math.log(law.factor))
 
 
@@ -49,7 +49,7 @@ def power_interval(points: Sequence[Point]) -> powers.Interval | None:
     """The bootstrap interval of a power law's exponent over the points; None for fewer than three."""
     if len({flops for flops, _ in points}) < 3:
         return None
-    return powers.intervals(*_columns(points), groups=[flops for flops, _ in points])[0]
+    return powers.bootstrap_intervals(*_columns(points), groups=[flops for flops, _ in points])[0]
 
 
 def _columns(points: Sequence[Point]) -> tuple[list[list[float]], list[float]]:

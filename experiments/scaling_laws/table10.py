@@ -9,5 +9,5 @@ EXPERIMENT = Calculation(
     name="scaling_laws_table10",
     title="The joint power law of N and M",
     place="Table 10; section 6.2",
-    by="analysis.laws.tables:table10",
+    by="analysis.laws.tables:refit_table10",
 )

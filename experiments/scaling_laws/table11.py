@@ -9,5 +9,5 @@ EXPERIMENT = Calculation(
     name="scaling_laws_table11",
     title="Residuals of what a law hasn't seen",
     place="Table 11; section 6.3",
-    by="analysis.laws.tables:table11",
+    by="analysis.laws.tables:refit_table11",
 )

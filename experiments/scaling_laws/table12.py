@@ -9,5 +9,5 @@ EXPERIMENT = Calculation(
     name="scaling_laws_table12",
     title="Losses at 4B and 10B, and what the laws say of them",
     place="Table 12; section 6.4",
-    by="analysis.laws.tables:table12",
+    by="analysis.laws.tables:refit_table12",
 )

@@ -9,5 +9,5 @@ EXPERIMENT = Calculation(
     name="scaling_laws_table13",
     title="Forms beyond the power law",
     place="Table 13; section 6.5",
-    by="analysis.laws.tables:table13",
+    by="analysis.laws.tables:refit_table13",
 )

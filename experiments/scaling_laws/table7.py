@@ -9,5 +9,5 @@ EXPERIMENT = Calculation(
     name="scaling_laws_table7",
     title="Power laws of the loss, method by method",
     place="Table 7; section 6.1",
-    by="analysis.laws.tables:table7",
+    by="analysis.laws.tables:refit_table7",
 )

@@ -9,5 +9,5 @@ EXPERIMENT = Calculation(
     name="scaling_laws_table8",
     title="Laws of the inner learning rate",
     place="Table 8; section 6.1",
-    by="analysis.laws.tables:unprinted",
+    by="analysis.laws.tables:unprinted_laws",
 )

@@ -9,5 +9,5 @@ EXPERIMENT = Calculation(
     name="scaling_laws_table9",
     title="Laws of the global batch size",
     place="Table 9; section 6.1",
-    by="analysis.laws.tables:unprinted",
+    by="analysis.laws.tables:unprinted_laws",
 )

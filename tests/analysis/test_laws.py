@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from analysis.laws import powers, tables
 from analysis.laws.forms import FORMS, fit_form
-from analysis.laws.published import DP, HALF_UNIT, OF, SIZES, diloco, losses, parameters
+from analysis.laws.published import DP, HALF_UNIT, OF, SIZES, diloco_label, law_parameters, printed_losses
 from analysis.pages.report import build_item
 from analysis.paper.published import by_place, items, load_cells
 from repro.errors import UserError
@@ -29,15 +29,15 @@ def test_every_table_of_the_paper_is_there_with_all_its_cells():
 @pytest.mark.parametrize("method", METHODS)
 def test_table_7_is_refitted_to_its_digits(method: str):
     """By NumPy's own polynomial, which shares nothing with the fit but the losses."""
-    law, cell = tables.independent(method), by_place(load_cells("table7", OF))
+    law, cell = tables.independent_law(method), by_place(load_cells("table7", OF))
     assert abs(law.exponents[0] - cell[method, "α"].value) <= 0.00015
     assert law.factor == pytest.approx(cell[method, "A"].value, rel=0.002)
-    slope, log_factor = np.polyfit(np.log([parameters(size) for size in SIZES]), np.log(losses(method)), 1)
+    slope, log_factor = np.polyfit(np.log([law_parameters(size) for size in SIZES]), np.log(printed_losses(method)), 1)
     assert law.exponents[0] == pytest.approx(slope, rel=1e-9) and law.factor == pytest.approx(math.exp(log_factor))
 
 
 def test_table_10_is_refitted_to_its_digits():
-    law, cell = tables.joint(SIZES), by_place(load_cells("table10", OF))
+    law, cell = tables.joint_law(SIZES), by_place(load_cells("table10", OF))
     assert all(abs(law.exponents[i] - cell["L", name].value) <= 0.0002 for i, name in enumerate(("α", "β")))
     assert law.factor == pytest.approx(cell["L", "A"].value, rel=0.002)
 
@@ -57,15 +57,17 @@ def test_table_11_and_the_first_three_tables_print_as_published(tmp_path: Path):
 
 
 def test_the_intervals_are_wider_than_what_lies_between_m_1_and_m_4():
-    spans = [tables.interval(method) for method in METHODS]
+    spans = [tables.exponent_interval(method) for method in METHODS]
     assert all(0.0035 < (high - low) / 2 < 0.006 for low, high in spans)
-    gap = tables.independent(diloco(1)).exponents[0] - tables.independent(diloco(4)).exponents[0]
+    gap = tables.independent_law(diloco_label(1)).exponents[0] - tables.independent_law(diloco_label(4)).exponents[0]
     assert gap < min(high - low for low, high in spans) / 2
     assert f"{gap:.4f} between M = 1 and M = 4" in tables.sentence_on_intervals()
 
 
 def test_the_forms_of_table_13_from_few_starts():
-    points = [(parameters(s), float(m), tables.loss(s, diloco(m))) for s in SIZES for m in (1, 2, 4, 8)]
+    points = [
+        (law_parameters(s), float(m), tables.printed_loss(s, diloco_label(m))) for s in SIZES for m in (1, 2, 4, 8)
+    ]
     fits = {form.name: fit_form(form, points[:24], points[24:], starts=2) for form in FORMS}
     residuals = [fits[form.name].residual for form in FORMS]
     assert residuals == pytest.approx([0.01200, 0.00356, 0.00321, 0.00472], abs=2e-5)
@@ -92,10 +94,10 @@ def test_an_exact_law_is_found_again_and_has_no_width(factor: float, alpha: floa
     law = powers.PowerLaw(factor, (alpha, beta))
     sizes, replicas = [n for n in SIZES_N for _ in range(3)], [1.0, 2.0, 4.0] * len(SIZES_N)
     values = [law.at(n, m) for n, m in zip(sizes, replicas, strict=True)]
-    found = powers.fit([sizes, replicas], values)
+    found = powers.fit_power_law([sizes, replicas], values)
     assert (found.factor, *found.exponents) == pytest.approx((factor, alpha, beta), rel=1e-6, abs=1e-8)
     for (low, high), exponent in zip(
-        powers.intervals([sizes, replicas], values, sizes, 50), law.exponents, strict=True
+        powers.bootstrap_intervals([sizes, replicas], values, sizes, 50), law.exponents, strict=True
     ):
         assert low == pytest.approx(exponent, abs=1e-7) and high == pytest.approx(exponent, abs=1e-7)
 
@@ -103,7 +105,7 @@ def test_an_exact_law_is_found_again_and_has_no_width(factor: float, alpha: floa
 def test_a_bootstrap_draws_whole_sizes():
     """By hand: every draw of three sizes out of three, fitted one by one."""
     sizes, values = [1.0, math.e, math.e**2], [math.exp(0.1), math.exp(0.3), math.exp(0.2)]
-    low, high = powers.intervals([sizes], values, sizes, 4_000)[0]
+    low, high = powers.bootstrap_intervals([sizes], values, sizes, 4_000)[0]
     by_hand = []
     for draw in np.ndindex(3, 3, 3):
         if len(set(draw)) > 1:
@@ -112,18 +114,20 @@ def test_a_bootstrap_draws_whole_sizes():
 
 
 def test_rounding_is_reached_and_not_passed():
-    sizes = [[parameters(size) for size in SIZES]]
-    share, (slack,) = powers.rounding(sizes, losses(DP), HALF_UNIT)
-    law = powers.fit(sizes, losses(DP))
+    sizes = [[law_parameters(size) for size in SIZES]]
+    share, (slack,) = powers.rounding_slack(sizes, printed_losses(DP), HALF_UNIT)
+    law = powers.fit_power_law(sizes, printed_losses(DP))
     middle = np.log(sizes[0]).mean()
-    worst = [y + HALF_UNIT * (1 if math.log(n) > middle else -1) for n, y in zip(sizes[0], losses(DP), strict=True)]
-    moved = powers.fit(sizes, worst)
+    worst = [
+        y + HALF_UNIT * (1 if math.log(n) > middle else -1) for n, y in zip(sizes[0], printed_losses(DP), strict=True)
+    ]
+    moved = powers.fit_power_law(sizes, worst)
     assert moved.exponents[0] - law.exponents[0] == pytest.approx(slack, rel=1e-3)
     assert law.factor / moved.factor - 1 == pytest.approx(share, rel=0.02)
 
 
 def test_points_that_tell_nothing_are_refused():
     with pytest.raises(ValueError, match="2 points don't tell 2 numbers"):
-        powers.fit([[5.0, 5.0]], [1.0, 2.0])
+        powers.fit_power_law([[5.0, 5.0]], [1.0, 2.0])
     with pytest.raises(UserError, match="a bootstrap over 2 sizes says nothing"):
-        powers.intervals([[1.0, 2.0]], [1.0, 2.0], ["a", "b"])
+        powers.bootstrap_intervals([[1.0, 2.0]], [1.0, 2.0], ["a", "b"])
