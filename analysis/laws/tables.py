@@ -48,7 +48,7 @@ def refit_table7(spec: Calculation, results: Results) -> Calculated:
         ours = (f"{law.factor:.3f}", f"{law.exponents[0]:.5f}")
         of_cells = (
             cell_line(cells[0], ours[0], tolerance=law.factor * slack[0]),
-            cell_line(cells[1], ours[1], "", "", slack[1][0]),
+            cell_line(cells[1], ours[1], slack[1][0]),
         )
         lines += of_cells
         spans = f"{low:.4f} to {high:.4f}"
