@@ -39,7 +39,7 @@ def in_order(of: str = DEFAULT) -> tuple[str, ...]:
 
 def paper_of(name: str) -> Paper:
     """Whose experiment that is; UserError with the nearest name when there is none."""
-    return _found(name)[0]
+    return _home_and_module(name)[0]
 
 
 def load(name: str) -> Any:
@@ -47,7 +47,7 @@ def load(name: str) -> Any:
 
     UserError, too, when its `name` isn't that of its paper and module.
     """
-    home, module = _found(name)
+    home, module = _home_and_module(name)
     experiment = importlib.import_module(f"{home.package}.{module}").EXPERIMENT
     if experiment.name != name:  # its files would be written over those of the spec that has the name
         path = f"{home.package.replace('.', '/')}/{module}.py"
@@ -57,17 +57,17 @@ def load(name: str) -> Any:
 
 def item(name: str) -> str:
     """What its paper calls it, and the name of the file with its cells: `table4` for `scaling_laws_table4`."""
-    return _found(name)[1]
+    return _home_and_module(name)[1]
 
 
 def _modules(home: Paper) -> dict[str, str]:
     """Module by the name of its experiment."""
     package = importlib.import_module(home.package)
-    found = (module.name for module in pkgutil.iter_modules(package.__path__))
-    return {f"{home.prefix}{name}": name for name in found if name != "base"}
+    modules = (module.name for module in pkgutil.iter_modules(package.__path__))
+    return {f"{home.prefix}{name}": name for name in modules if name != "base"}
 
 
-def _found(name: str) -> tuple[Paper, str]:
+def _home_and_module(name: str) -> tuple[Paper, str]:
     places = {each: (home, module) for home in papers() for each, module in _modules(home).items()}
     check_known("unknown experiment", name, tuple(places))
     return places[name]

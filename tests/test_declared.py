@@ -82,7 +82,7 @@ def test_what_is_imported_is_declared(tops: tuple[str, ...], parts: tuple[str, .
 
 
 def test_what_is_declared_is_imported() -> None:
-    """Of the dependencies and extras by the suite itself; of the tests' and notebooks' by anything here."""
+    """Dependencies and extras are imported by the suite itself; those of tests and notebooks by anything here."""
     suite = {package for module in imported(SUITE) for package in brought_by(module)}
     everything = suite | {package for module in imported(("tests",)) for package in brought_by(module)}
     assert declared("", *EXTRAS) - suite - set(UNIMPORTED) == set()

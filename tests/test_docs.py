@@ -96,7 +96,7 @@ def test_every_name_with_a_dot_is_a_field_or_in_a_module(page: str) -> None:
 
 @cache
 def endings() -> frozenset[str]:
-    """Of names of files: those of the suite and those that runs and exports leave."""
+    """The endings of names of files: of the suite's and of those that runs and exports leave."""
     ours = [path for top in TOPS.split("|") for path in (ROOT / top).rglob("*.*")]
     return frozenset(path.suffix for path in (*ROOT.glob("*.*"), *ours)) | {".safetensors", ".model", ".json", ".jsonl"}
 

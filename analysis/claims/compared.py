@@ -66,9 +66,9 @@ def compared(view: View, experiment: Experiment, claim: Claim) -> Finding:
 
 def printed(cells: Iterable[Published], pairs: Iterable[Pair], at: Points = "all") -> str:
     """A sentence: these comparisons in the paper's own cells, which decide nothing here; "" where it prints none."""
-    shown = [cell for cell in cells if cell.column == LOSS and cell.value is not None]
-    digits = max((len(cell.text.partition(".")[2]) for cell in shown), default=0)
-    losses = {cell.row: cell.value for cell in shown}
+    measured = [cell for cell in cells if cell.column == LOSS and cell.value is not None]
+    digits = max((len(cell.text.partition(".")[2]) for cell in measured), default=0)
+    losses = {cell.row: cell.value for cell in measured}
     chosen = _at([pair for pair in pairs if pair.first in losses and pair.second in losses], at)
     gaps = [f"{losses[pair.second] - losses[pair.first]:+.{digits}f} ({pair.label})" for pair in chosen]
     first, second = _sides(chosen)

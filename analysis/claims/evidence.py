@@ -129,7 +129,7 @@ class Evidence:
 
 
 def gather(seeds: int | None, root: Path, *, own: bool = True, of: str = DEFAULT) -> Evidence:
-    """Of a paper, from the run folders under `root`, as planned with `seeds` seeds; None: as many as there are.
+    """The evidence on a paper, from run folders under `root`, planned with `seeds` seeds; None: as many as there are.
 
     Without `own`, runs that aren't finished there are filled from the collected results.
     """

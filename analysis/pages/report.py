@@ -115,8 +115,8 @@ def results_at(scale: str, seeds: int, root: Path, own: bool, eval_set: str | No
 
     def results(name: str) -> Sequence[Result]:
         experiment = load(name)
-        found = collect(expand(experiment, scale, seeds), root, eval_set, syncs=experiment.syncs)
-        return found if own else filled(found, archive_path(scale), eval_set)
+        runs = collect(expand(experiment, scale, seeds), root, eval_set, syncs=experiment.syncs)
+        return runs if own else filled(runs, archive_path(scale), eval_set)
 
     return results
 

@@ -81,7 +81,7 @@ def table_of(experiment: Experiment, results: Sequence[Result]) -> Table:
 
 
 def _other_papers(experiment: Experiment, results: Sequence[Result]) -> Table:
-    """Of a paper whose tables need no view of their own: losses and scores beside those printed, or rows alone."""
+    """A table of a paper that needs no view of its own: losses and scores beside those printed, or rows alone."""
     cells = tuple(cell for cell in cells_of(experiment) if cell.column in (LOSS, *SCORES))
     if not any(cell.column == LOSS for cell in cells):
         return runs_table(results, experiment)

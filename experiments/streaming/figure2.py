@@ -5,21 +5,19 @@ Drawn from the code that cuts the trainer's model, with the layers of Figure 1.
     make figure2
 """
 
-from experiments.streaming.figure1 import EVERY, LAYERS, SYNC
-from repro.network.scenario import Illustration
+from dataclasses import replace
+
+from experiments.streaming import figure1
 from repro.spec.experiment import vary
 
-EXPERIMENT = Illustration(
+EXPERIMENT = replace(
+    figure1.EXPERIMENT,
     name="figure2",
     title="Streaming patterns",
     place="Figure 2",
-    layers=LAYERS,
     replicas=2,
-    first_step=EVERY,
-    steps=3 * EVERY - 1,
     schedules=(
-        ("Sequential", vary(SYNC, fragments__pattern="sequential")),
-        ("Strided", SYNC),
+        ("Sequential", vary(figure1.SYNC, fragments__pattern="sequential")),
+        ("Strided", figure1.SYNC),
     ),
-    assumptions=("H = 12 and 9 layers in fragments of 3: the paper's figure gives neither.",),
 )

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from repro.corpora import CORPORA
@@ -20,7 +20,8 @@ class MiniRecipe:
     seed: int = 0
     revision: int = 1
     validation_per_mille: int = 16
-    overlap_words: int = 8  # a document that shares this many words in a row with an evaluation item is dropped
+    # A document that shares this many words in a row with an evaluation item is dropped.
+    ngram_words: int = field(default=8, metadata={"key": "overlap_words"})
     near_duplicate: float = 0.4  # … as is one with more than this share of such runs in documents before it
     tokenizer_bytes: int = 6_000_000  # training text the tokenizer is made from
     shard_bytes: int = 4_000_000  # text behind one shard, the unit of work when a run is cut
@@ -107,5 +108,7 @@ RECIPES: dict[str, type[InstalledRecipe]] = {"mini": MiniRecipe, "smoke": SmokeR
 
 
 def _digest(recipe: InstalledRecipe | TextRecipe, pins: str) -> str:
-    text = json.dumps([FORMAT_VERSION, type(recipe).__name__, asdict(recipe), pins], sort_keys=True)
+    """A hash of the choices, a field with a `key` under that one: a better name must not make another folder."""
+    choices = {each.metadata.get("key", each.name): getattr(recipe, each.name) for each in fields(recipe)}
+    text = json.dumps([FORMAT_VERSION, type(recipe).__name__, choices, pins], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]

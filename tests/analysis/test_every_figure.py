@@ -57,7 +57,7 @@ def drawn(panel) -> dict[str, list[float]]:
 
 
 def crosses(panel) -> set[tuple[float, float]]:
-    """Of the paper's printed losses: the legend's own has no point."""
+    """The points of the paper's printed losses: the legend's own has no point."""
     lines = [line for line in panel.get_lines() if line.get_marker() == "x"]
     return {(float(x), float(y)) for line in lines for x, y in line.get_xydata()}
 

@@ -130,15 +130,25 @@ def test_a_disk_that_fills_up_is_a_user_error(tmp_path, monkeypatch):
     open_tokens(token_folder("smoke", tmp_path)).verify()
 
 
-def test_packages_that_cannot_be_had(tmp_path, monkeypatch):
-    pins = tmp_path / "pins.txt"
-    pins.write_text("nothing==1.0 --hash=sha256:" + 64 * "0" + "\n", encoding="utf-8")
-    fake = tmp_path / "bin" / "python"
-    fake.parent.mkdir()
-    uv = fake.with_name("uv")
-    uv.write_text("#!/bin/sh\necho 'no such package' >&2\nexit 1\n", encoding="utf-8")
+@pytest.fixture
+def pins_and_uv(tmp_path, monkeypatch):
+    """Pinned packages, and a `uv` beside the running Python that puts a file where it is to install.
+
+    It notes beside the file how it was called.
+    """
+    pins, uv = tmp_path / "pins.txt", tmp_path / "bin" / "uv"
+    pins.write_text("thing==1.0 --hash=sha256:" + 64 * "0" + "\n", encoding="utf-8")
+    uv.parent.mkdir()
+    lines = ("#!/bin/sh", 'called="$*"', 'while [ "$1" != --target ]; do shift; done', 'mkdir -p "$2"')
+    uv.write_text("\n".join((*lines, 'echo "$called" > "$2/calls"', 'echo data > "$2/file"\n')), encoding="utf-8")
     uv.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(fake))
+    monkeypatch.setattr("sys.executable", str(uv.with_name("python")))
+    return pins, uv
+
+
+def test_packages_that_cannot_be_had(pins_and_uv, tmp_path, monkeypatch):
+    pins, uv = pins_and_uv
+    uv.write_text("#!/bin/sh\necho 'no such package' >&2\nexit 1\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"pins\.txt can't be installed \(no such package\)"):
         packages.fetch_packages(pins, tmp_path)
     assert list((tmp_path / "packages").iterdir()) == []
@@ -149,18 +159,8 @@ def test_packages_that_cannot_be_had(tmp_path, monkeypatch):
         packages.fetch_packages(pins, tmp_path)
 
 
-def test_an_installation_appears_whole(tmp_path, monkeypatch):
-    pins = tmp_path / "pins.txt"
-    pins.write_text("thing==1.0\n", encoding="utf-8")
-    uv = tmp_path / "bin" / "uv"
-    uv.parent.mkdir()
-    # Writes into --target and notes how it was called.
-    uv.write_text(
-        '#!/bin/sh\nwhile [ "$1" != --target ]; do echo "$1"; shift; done > calls\necho data > "$2/file"\n',
-        encoding="utf-8",
-    )
-    uv.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(uv.with_name("python")))
+def test_an_installation_appears_whole(pins_and_uv, tmp_path, monkeypatch):
+    pins, uv = pins_and_uv
     (tmp_path / "packages").mkdir()
     folder = packages.fetch_packages(pins, tmp_path)
     assert (folder / "file").read_text(encoding="utf-8") == "data\n"
@@ -171,20 +171,16 @@ def test_an_installation_appears_whole(tmp_path, monkeypatch):
     assert packages.fetch_packages(pins, Path()) == folder
 
 
-def test_a_cache_named_from_here_is_the_same_cache(tmp_path, monkeypatch):
-    pins = tmp_path / "pins.txt"
-    pins.write_text("thing==1.0\n", encoding="utf-8")
-    uv = tmp_path / "bin" / "uv"
-    uv.parent.mkdir()
-    uv.write_text(
-        '#!/bin/sh\nwhile [ "$1" != --target ]; do shift; done\nmkdir -p "$2"; echo data > "$2/file"\n',
-        encoding="utf-8",
-    )
-    uv.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(uv.with_name("python")))
+def test_a_cache_named_from_here_is_the_same_cache(pins_and_uv, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    folder = packages.fetch_packages(pins, Path("cache"))
+    folder = packages.fetch_packages(pins_and_uv[0], Path("cache"))
     assert (folder / "file").is_file() and folder.parent == tmp_path / "cache" / "packages"
+
+
+def test_a_field_with_a_better_name_makes_no_other_folder():
+    assert recipes.MiniRecipe(vocab=1024).digest != recipes.MiniRecipe(vocab=1024, ngram_words=9).digest
+    spelled = recipes._digest(recipes.MiniRecipe(), "pins")
+    assert spelled == "33f5649f", "what was prepared before is not found again"
 
 
 # ---------------------------------------------------------------- overlap, against sets of word tuples

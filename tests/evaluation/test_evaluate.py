@@ -73,7 +73,7 @@ def test_likelihoods_add_up_to_the_validation_loss(run: RunFolder, smoke_tokens:
 def test_a_run_is_validated_again_on_more_windows(
     copy: RunFolder, smoke_tokens: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same windows give the loss of training; more of them are added to the summary, once."""
+    """Equal windows give the loss of training; more of them are added to the summary, once."""
     cache = smoke_tokens.parents[1]
     before = copy.result()
     assert before is not None

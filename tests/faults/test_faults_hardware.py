@@ -503,7 +503,7 @@ def test_xla_flags_that_end_the_process_are_told(monkeypatch: pytest.MonkeyPatch
 def test_a_sweep_with_flags_that_xla_ends_at_marks_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    """Of XLA itself."""
+    """What ends the process is XLA itself, not a stand-in."""
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=x --xla_dump_no_such_thing=1")
     words = ["run", "table5", "--scale", "smoke", "--root", str(tmp_path / "runs"), "--cache", str(tmp_path / "c")]
     assert main(words) == 2

@@ -112,7 +112,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def first_job() -> int:
-    """Of which JAX's port is free: 61440 plus the last 12 bits of the job's number."""
+    """The number of a job whose port for JAX is free: 61440 plus the last 12 bits of the job's number."""
     for number in range(os.getpid(), os.getpid() + 4096):
         with socket.socket() as probe:
             try:

@@ -211,7 +211,7 @@ def test_libtpu_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_fence_changes_nothing_but_the_schedule() -> None:
-    """The same trajectory on CPU with the inner step in a loop of one trip."""
+    """On CPU the trajectory is unchanged with the inner step in a loop of one trip."""
     config = tiny.run_config(tiny.synced(fragments=tiny.WHOLE), steps=6)
     free, fenced = (rig.drive(config, replace(tiny.TWO, fence=fence)) for fence in (False, True))
     for a, b in zip((*free.params[-1], *free.outer[-1]), (*fenced.params[-1], *fenced.outer[-1]), strict=True):

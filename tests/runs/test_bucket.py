@@ -61,9 +61,9 @@ def train_until_saved(bucket: fake_bucket.Store, cache: Path) -> None:
     """Train in another process, which is killed when its first checkpoint is complete."""
     command = [sys.executable, "-m", "repro", *words(cache)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8") as process:
-        bucket.told = lambda name: name.endswith(f"/checkpoints/{EVERY}/commit_success.txt") and process.kill()
+        bucket.on_put = lambda name: name.endswith(f"/checkpoints/{EVERY}/commit_success.txt") and process.kill()
         _, said = process.communicate()
-    bucket.told = lambda _: None
+    bucket.on_put = lambda _: None
     assert process.returncode == -signal.SIGKILL, said
 
 
@@ -116,12 +116,12 @@ def test_two_processes_share_a_bucket_and_stop_together(
         train += ["--coordinator", at, "--processes", "2", "--devices", "1", "--process"]
         cast = process_rig.start([[*train, "0"], [*train, "1"]])
 
-        def told(name: str) -> None:
+        def on_put(name: str) -> None:
             if asked and name.endswith(f"/checkpoints/{EVERY}/commit_success.txt"):
                 cast.members[1].send_signal(asked)
                 time.sleep(5)  # the next checkpoint waits for this one, and the service hears of the signal in time
 
-        bucket.told = told
+        bucket.on_put = on_put
         return [code for code, _ in cast.wait()]
 
     assert run(signal.SIGTERM) == [42, 42]

@@ -274,7 +274,7 @@ def test_status_tells_running_stopped_and_failed(folder: RunFolder, lease: Lease
 
 
 def test_two_thousand_runs_in_two_seconds(tmp_path: Path) -> None:
-    """Of processor time, which other work on the machine doesn't lengthen."""
+    """Seconds of processor time, which other work on the machine doesn't lengthen."""
     text, at = config_text(RUN), time.time()
     runs = [RunFolder(tmp_path, f"run-{i:04d}") for i in range(2000)]
     for run in runs:

@@ -28,11 +28,11 @@ SMALLEST_FLOPS = 1.492e17
 
 def view(scale: str, world: str, seeds: int = SEEDS, keep: Callable[[PlannedRun], bool] = lambda run: True) -> View:
     """Every experiment that decides a statement, finished where `keep` says so."""
-    found = {}
+    results = {}
     for name in experiments():
         runs = expand(load(name), scale, seeds)
-        found[name] = tuple(_result(name, run, world) if keep(run) else Result(run) for run in runs)
-    return View(scale, found)
+        results[name] = tuple(_result(name, run, world) if keep(run) else Result(run) for run in runs)
+    return View(scale, results)
 
 
 def _result(experiment: str, run: PlannedRun, world: str) -> Result:

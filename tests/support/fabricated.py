@@ -44,7 +44,7 @@ def invented_loss(run: PlannedRun) -> float:
 
 
 def validations(config: RunConfig, **losses: float) -> dict[str, Any]:
-    """Of a summary: the validations that the scale declares, with these losses by the kind of parameters."""
+    """The validations of a summary that the scale declares, with these losses by the kind of parameters."""
     windows = declared_windows(config.scale, config.model.seq_len)
     facts = {"tokens": windows * config.model.seq_len, "bits_per_byte": 2.5, "metric_version": METRIC_VERSION}
     return {"validations": {validation_id(which, windows): {"loss": x, **facts} for which, x in losses.items()}}

@@ -43,7 +43,7 @@ class Store:
     refused: list[str] = field(default_factory=list)
     losing: int = 0  # answers to uploads that get lost from now on
     forbidden: str = ""  # what every request is refused with
-    told: Callable[[str], Any] = lambda _: None  # of each object that is written, by name
+    on_put: Callable[[str], Any] = lambda _: None  # called with the name of each object that is written
     lock: Any = field(default_factory=threading.RLock)
     generation: int = 1
 
@@ -56,7 +56,7 @@ class Store:
                 return None
             self.generation += 1
             self.blobs[name] = blob = Blob(content, self.generation, time.time())
-        self.told(name)
+        self.on_put(name)
         return blob
 
 
@@ -132,13 +132,13 @@ class Handler(BaseHTTPRequestHandler):
         items, prefixes = [], []
         with self.store.lock:
             names = sorted(n for n in self.store.blobs if n.startswith(prefix) and max(first, "") <= n < end)
-            found: dict[str, str | None] = {}  # what is listed -> the object, or None for a folder
+            listed: dict[str, str | None] = {}  # what is listed -> the object, or None for a folder
             for name in names:
                 folder, cut, _ = name[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
-                found |= {prefix + folder + cut: None} if cut else {name: name}
-            left = [name for name in found if name > after]
+                listed |= {prefix + folder + cut: None} if cut else {name: name}
+            left = [name for name in listed if name > after]
             for name in left[:most]:
-                if found[name] is None:
+                if listed[name] is None:
                     prefixes.append(name)
                 else:
                     items.append(self.store.blobs[name].resource(bucket, name))

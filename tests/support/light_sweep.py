@@ -28,14 +28,14 @@ from repro.runs.takeover import begin, saved_steps
 
 STEP_S = float(os.environ.get("LIGHT_STEP_S", "0.1"))
 KEEP, EVERY = 2, 3
-SHOWN = ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES", "XLA_FLAGS")
+ENVIRONMENT = ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES", "XLA_FLAGS")
 WORKER = "worker"
 
 
 def attempt(config: Any, lease: Lease, args: Any, parent: Any, stop: Any) -> None:
     """As `repro.runs.attempt.attempt`."""
-    shown = {name: os.environ.get(name) for name in SHOWN}
-    entry, outcome = Attempt(lease.folder, {"environment": shown}), "failed"
+    environment = {name: os.environ.get(name) for name in ENVIRONMENT}
+    entry, outcome = Attempt(lease.folder, {"environment": environment}), "failed"
     try:
         _train(config, lease, stop)
         outcome = "finished"

@@ -65,7 +65,7 @@ class Line:
     spread: float  # middle half of the repetitions / median, the worst of the sizes
 
     def seconds(self, size: float) -> float:
-        """Of one send."""
+        """How long one send takes."""
         return self.bucket_s + self.byte_s * size
 
 
@@ -115,7 +115,7 @@ class Measured:
 
     @property
     def compute_s(self) -> float:
-        """Of a cycle."""
+        """How long a cycle computes."""
         return float(np.median(self.bare_s))
 
     @property

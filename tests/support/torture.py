@@ -249,9 +249,9 @@ def _compare_bits(run: PlannedRun, ours: RunFolder, theirs: RunFolder) -> None:
     def state(folder: RunFolder) -> list[np.ndarray]:
         layout = Layout.of(run.config, local_resources(run.config, 1), jax.local_devices()[:1])
         checkpoints = Checkpoints(folder.checkpoints)
-        found = checkpoints.restore(layout, run.config.steps)
+        restored = checkpoints.restore(layout, run.config.steps)
         checkpoints.close()
-        return [np.asarray(x) for x in jax.tree.leaves((found.params, found.inner, found.outer))]
+        return [np.asarray(x) for x in jax.tree.leaves((restored.params, restored.inner, restored.outer))]
 
     curves = [read_metrics(folder.metrics).drop_columns(["seconds"]) for folder in (ours, theirs)]
     assert curves[0].equals(curves[1]), f"{run.run_id}: another curve"

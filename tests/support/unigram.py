@@ -50,7 +50,7 @@ def random_params(model: ModelConfig, seed: int = 0) -> Any:
 
 
 def some_requests(count: int, vocab: int, longest: int = 70, seed: int = 0) -> list[ScoringRequest]:
-    """Of 2 to `longest` tokens, all but the first few of which may be scored."""
+    """Requests of 2 to `longest` tokens, all but the first few of which may be scored."""
     rng = np.random.default_rng(seed)
     lengths = [int(n) for n in rng.integers(2, longest, count)]
     return [ScoringRequest(rng.integers(0, vocab, n).astype(np.int32), int(rng.integers(1, n))) for n in lengths]

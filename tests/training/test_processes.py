@@ -1,4 +1,4 @@
-"""The same run in one process or in several: it agrees to rounding, and goes on from one to the other."""
+"""A run in one process or in several: it agrees to rounding, and goes on from one to the other."""
 
 import re
 import shutil

@@ -72,13 +72,13 @@ def select_documents(
 ) -> tuple[list[TextDocument], dict[str, Any]]:
     """The passages to keep, and the count of those dropped by part and reason for the manifest."""
     progress("check", 0, 3)
-    hasher = RunHasher(recipe.overlap_words)
+    hasher = RunHasher(recipe.ngram_words)
     held_out = hasher.runs([text for texts in items.values() for text in texts])
     progress("check", 1, 3)
     runs = hasher.runs([document.text for document in documents])
     progress("check", 2, 3)
     reasons = {
-        "too_short": runs.words < recipe.overlap_words,  # can't be checked
+        "too_short": runs.words < recipe.ngram_words,  # can't be checked
         "evaluation_overlap": shares_any(runs, held_out),
         "near_duplicate": share_seen_before(runs) > recipe.near_duplicate,
     }
@@ -93,9 +93,9 @@ def select_documents(
     source = {
         "parts": {part.name: {"licence": part.licence, **counts[part.name]} for part in PARTS},
         "overlap_check": {
-            "words": recipe.overlap_words,
+            "words": recipe.ngram_words,
             "items": {name: len(texts) for name, texts in items.items()},
-            "items_too_short": int((held_out.words < recipe.overlap_words).sum()),
+            "items_too_short": int((held_out.words < recipe.ngram_words).sum()),
             "documents_dropped": sum(count["evaluation_overlap"] for count in counts.values()),
         },
     }
