@@ -216,11 +216,12 @@ def test_bad_settings_are_one_sentence(
     assert [path.name for path in tmp_path.iterdir()] == ["launch.toml"]
 
 
-# A trainer that ends at once with a code, or waits for the signal and leaves with 42.
+# A trainer that ends at once with a code, or waits for the signal and leaves with 42. Tasks write into one log: a line
+# is one write, for `print` makes several of it where PYTHONUNBUFFERED is set, and those of two tasks mix.
 TRAINER = """\
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.1 * int(os.environ["SLURM_PROCID"])), sys.exit(42)))
-print("up", os.environ["JAX_PLATFORMS"], flush=True)
+os.write(1, f"up {os.environ['JAX_PLATFORMS']}\\n".encode())
 code = os.environ["CODE"]
 time.sleep(60) if code == "wait" else os.kill(os.getpid(), 6) if code == "abort" else sys.exit(int(code))
 """
@@ -269,7 +270,7 @@ def test_only_what_was_stopped_or_lost_is_queued_again(
     (job,) = jobs(cluster)
     running, log = slurm_stand_in.start(cluster, job), tmp_path / "runs" / f"{new}.log"
     if code in ("wait", "cancelled"):
-        until(lambda: log.read_text(encoding="utf-8").count("up cpu") == 2)
+        until(lambda: log.read_text(encoding="utf-8").count("up cpu\n") == 2)
         if code == "cancelled":
             (cluster / "jobs" / job / "state").write_text("COMPLETING", encoding="utf-8")
         signalled(cluster, job, running)

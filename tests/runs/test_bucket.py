@@ -104,6 +104,7 @@ def test_two_processes_share_a_bucket_and_stop_together(
 ) -> None:
     """As on a pod: everything in the bucket, compiled programs too, and one of the pods is pre-empted."""
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "gs://bucket/xla")
+    often = EVERY // 2
 
     def run(asked: int | None) -> list[int]:
         at = f"127.0.0.1:{process_rig.free_port()}"
@@ -111,22 +112,23 @@ def test_two_processes_share_a_bucket_and_stop_together(
             sys.executable,
             "-m",
             "repro",
-            *words(smoke_tokens.parents[1], "stream-h6", "--replica", "2", "--scan"),
+            *words(smoke_tokens.parents[1], "stream-h6", "--replica", "2", "--scan", "--checkpoint-every", str(often)),
         ]
         train += ["--coordinator", at, "--processes", "2", "--devices", "1", "--process"]
         cast = process_rig.start([[*train, "0"], [*train, "1"]])
 
         def on_put(name: str) -> None:
-            if asked and name.endswith(f"/checkpoints/{EVERY}/commit_success.txt"):
-                cast.members[1].send_signal(asked)
-                time.sleep(5)  # the next checkpoint waits for this one, and the service hears of the signal in time
+            if asked and name.endswith("/commit_success.txt"):
+                if name.endswith(f"/checkpoints/{often}/commit_success.txt"):
+                    cast.members[1].send_signal(asked)
+                time.sleep(4)  # the next checkpoint waits for this one: 20 seconds in which the service hears of it
 
         bucket.on_put = on_put
         return [code for code, _ in cast.wait()]
 
     assert run(signal.SIGTERM) == [42, 42]
     saved = {int(name.split("/")[5]) for name in bucket.blobs if name.endswith("/commit_success.txt")}
-    assert EVERY < max(saved) < RUN.config.steps and any(name.startswith("xla/") for name in bucket.blobs)
+    assert often < max(saved) < RUN.config.steps and any(name.startswith("xla/") for name in bucket.blobs)
     assert run(None) == [0, 0]
     folder = RunFolder(folder_at(ROOT), run_of("stream-h6").run_id)
     assert [entry["outcome"] for entry in folder.provenance()["attempts"]] == ["interrupted", "finished"]

@@ -14,7 +14,7 @@ ROWS = {name: load(name).rows for name in ("table5", "table7", "figure12")}
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("scale", ["mini", "smoke"])
 def test_a_miniature_takes_no_batch_steps_or_rate_of_paper_scale(name: str, scale: str):
-    """The same tokens in other steps, at another rate and warm-up, are the same miniature."""
+    """A run of as many tokens in other steps, at another rate and warm-up, has the same miniature."""
     for row in ROWS[name]:
         paper = row.config
         moved = replace(paper, batch=4 * paper.batch, steps=paper.steps // 4)
