@@ -27,7 +27,7 @@ class Flat(NamedTuple):
 
 
 def flat(params: Tree, lead: int = 0) -> Flat:
-    """Of parameters such as these, or of trees that hold arrays like all of them, behind `lead` axes."""
+    """The layout of parameters such as these, or of trees that hold arrays like all of them, behind `lead` axes."""
     leaves, structure = jax.tree.flatten_with_path(params)
     shapes = [leaf.shape[lead:] for _, leaf in leaves]
     vector_of = [VECTORS[is_norm(leaf_name(path))] for path, _ in leaves]

@@ -66,12 +66,12 @@ def read_curves(folder: RunFolder) -> Curves:
     )
 
 
-def flat(config: dict[str, Any], prefix: str = "") -> dict[str, str | bool | float]:
+def dotted(config: dict[str, Any], prefix: str = "") -> dict[str, str | bool | float]:
     """A config as one level of dotted names; lists as text, and what is None left out."""
     fields: dict[str, str | bool | float] = {}
     for name, value in config.items():
         if isinstance(value, dict):
-            fields |= flat(value, f"{prefix}{name}.")
+            fields |= dotted(value, f"{prefix}{name}.")
         elif isinstance(value, list):
             fields[prefix + name] = ", ".join(map(str, value))
         elif value is not None:

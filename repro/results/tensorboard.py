@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.errors import UserError
-from repro.results.curves import Curves, Scalars, flat
+from repro.results.curves import Curves, Scalars, dotted
 
 PREFIX, SUFFIX = "events.out.tfevents.", ".repro"
 
@@ -67,5 +67,5 @@ def _hyperparameters(curves: Curves) -> list[Any]:
     """The config for the HParams page; without a list of all its columns, which would be the first run's for all."""
     from tensorboardX.summary import hparams
 
-    _, start, end = hparams(flat(curves.config), {})
+    _, start, end = hparams(dotted(curves.config), {})
     return [start, end] if curves.results else [start]

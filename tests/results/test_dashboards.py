@@ -15,7 +15,7 @@ import tiny
 
 from repro.commands.cli import main
 from repro.files import write_json
-from repro.results.curves import flat, read_curves
+from repro.results.curves import dotted, read_curves
 from repro.results.tensorboard import write_tensorboard
 from repro.results.wandb import SETTINGS, write_wandb
 from repro.runs.folder import RunFolder, open_folder
@@ -187,7 +187,7 @@ def test_the_config_is_shown_as_hyperparameters(folder: RunFolder, tmp_path: Pat
     assert start.plugin_name == "hparams" and "_hparams_/session_end_info" not in tagged  # it is not finished
     shown = HParamsPluginData.FromString(start.content).session_start_info.hparams
     values = {name: getattr(value, value.WhichOneof("kind")) for name, value in shown.items()}
-    assert values == flat(canonical(CONFIG))
+    assert values == dotted(canonical(CONFIG))
     assert (values["sync.delays"], values["model.layers"], values["repeat_data"]) == ("1", 3.0, False)
 
 
