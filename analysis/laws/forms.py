@@ -64,15 +64,15 @@ def fit_form(
     n, m, losses = np.array([*points, *held_out]).T
     problem = _Problem(form.terms(np.log(n), m), np.log(losses), len(points))
     draws = np.random.default_rng(seed)
-    found = []
+    outcomes = []
     for _ in range(starts):
         start = problem.turned([draws.uniform(*bounds) for bounds in form.ranges])
         options: dict[str, Any] = {"maxiter": 1_000, "ftol": 1e-12, "gtol": 1e-8}
         best = minimize(problem.objective, start, jac=True, method="L-BFGS-B", options=options)
-        found.append((problem.held_out(best.x), float(best.fun)))
-    residual, objective = min(found)
-    least = min(value for _, value in found)
-    reached = sum(value <= least * (1 + SAME) for _, value in found)
+        outcomes.append((problem.held_out(best.x), float(best.fun)))
+    residual, objective = min(outcomes)
+    least = min(value for _, value in outcomes)
+    reached = sum(value <= least * (1 + SAME) for _, value in outcomes)
     return Fitted(residual, objective, reached, starts)
 
 

@@ -249,24 +249,24 @@ def _joint_losses(sizes: Sequence[str]) -> list[float]:
 
 
 def _read(spec: Calculation, results: Results) -> Points:
-    return own_points([result for name in spec.reads for result in results(name)])
+    return points_by_method([result for name in spec.reads for result in results(name)])
 
 
-def own_points(results: Sequence[Result]) -> Points:
+def points_by_method(results: Sequence[Result]) -> Points:
     """(N, mean loss over the seeds) of our finished runs, by method and size."""
-    found: dict[tuple[str, float], list[float]] = {}
+    losses: dict[tuple[str, float], list[float]] = {}
     for result in results:
         if result.loss is not None:
             method = result.run.labels[1]
-            found.setdefault((method, result.run.config.model.params_by_rule), []).append(result.loss)
+            losses.setdefault((method, result.run.config.model.params_by_rule), []).append(result.loss)
     points: dict[str, list[tuple[float, float]]] = {}
-    for (method, n), seeds in found.items():
+    for (method, n), seeds in losses.items():
         points.setdefault(method, []).append((n, statistics.fmean(seeds)))
     return points
 
 
 def _own(spec: Calculation, results: Results) -> Iterator[Grid | Notes]:
-    """The same fits of our own runs; never held against the paper's, whose sizes are others."""
+    """The paper's fits on our own runs; never held against the paper's, whose sizes are others."""
     rows = []
     for method, points in _read(spec, results).items():
         if len(points) < 2:
