@@ -20,6 +20,7 @@ from repro.spec.fragments import Fragment, cut
 from repro.spec.payload import DATA_PARALLEL_CODEC, fragment_bytes
 from repro.spec.shapes import fragment_shapes
 
+Schedules = dict[str, tuple[Cycle, float]]  # by a row's label: what is sent, and the seconds of compute a step
 PAPER_GRID = np.logspace(-1, 3, 50)  # Gbit/s: every number of Table 4 lies on it
 
 # A run of this length that starts with this fragment prints all 75 cells. It was searched for, not derived:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from analysis.laws import powers, tables
 from analysis.laws.forms import FORMS, fit_form
 from analysis.laws.published import DP, HALF_UNIT, OF, SIZES, diloco_label, law_parameters, printed_losses
+from analysis.laws.slips import all_slips
 from analysis.pages.report import build_item
 from analysis.paper.published import by_place, items, load_cells
 from repro.errors import UserError
@@ -131,3 +132,20 @@ def test_points_that_tell_nothing_are_refused():
         powers.fit_power_law([[5.0, 5.0]], [1.0, 2.0])
     with pytest.raises(UserError, match="a bootstrap over 2 sizes says nothing"):
         powers.bootstrap_intervals([[1.0, 2.0]], [1.0, 2.0], ["a", "b"])
+
+
+def test_the_slips_of_the_paper_are_found_by_its_own_digits():
+    slips = {slip.place: slip for slip in all_slips()}
+    assert slips["Table 3, 35M, Token Budget"].against.startswith("it is 700M")
+    assert "Vanilla DiLoCo at 1B" in slips["Table 6, Chinchilla 10B, DiLoCo with H = 100"].against
+    assert slips["Table 5, 4B | DiLoCo, M = 4, Relative (%)"].prints == "+0.18"
+    assert [place.split(",")[0] for place in slips] == [
+        *("Table 3", "Table 5", "Table 6", "Table 6", "Table 13", "Section 6.3", "Section 6.4", "Table 4")
+    ]
+
+
+@pytest.mark.parametrize("name", ["accounts", "inconsistencies", "table8", "table12", "figure6"])
+def test_every_other_item_is_built(name: str, tmp_path: Path):
+    build_item(f"scaling_laws_{name}", "mini", 1, tmp_path, tmp_path)
+    assert {path.suffix for path in tmp_path.iterdir()} >= {".md", ".tex", ".html", ".csv"}
+    assert (tmp_path / "scaling_laws_figure6.png").exists() == (name == "figure6")
