@@ -9,7 +9,7 @@ from analysis.laws.published import DP, OF, diloco_label, law_parameters, printe
 from analysis.paper.published import by_place, load_cells
 from analysis.render import Document, Grid, Notes
 from experiments.scaling_laws.figure6 import EVERY, REPLICAS, SIZES
-from repro.network.idealised import BITS, Job, Wire, all_reduce_s, wall_clock_s
+from repro.network.idealised import BITS, IdealisedRun, Wire, all_reduce_s, wall_clock_s
 from repro.network.simulate import Cycle, Link, Send, compute_seconds, cycle_time
 from repro.spec.experiment import Calculation
 
@@ -77,14 +77,14 @@ def timed_points() -> tuple[Timed, ...]:
     return tuple(points)
 
 
-def job_of(size: str, replicas: int) -> Job:
+def job_of(size: str, replicas: int) -> IdealisedRun:
     """The run of a size, at the batch of Table 9's law."""
     n, place = law_parameters(size), by_place(load_cells("table9", OF))
     factor, power = (place[method_of(replicas), column].value for column in ("A", "α"))
     assert factor is not None and power is not None
     sequences = factor * n**power
     rate = 1e12 * _value("idealised", "TFLOP/s a chip")
-    return Job(n, TOKENS_PER_PARAMETER * n, SEQUENCE * sequences, sequences, rate, replicas, EVERY)
+    return IdealisedRun(n, TOKENS_PER_PARAMETER * n, SEQUENCE * sequences, sequences, rate, replicas, EVERY)
 
 
 def wire(name: str) -> Wire:
@@ -97,8 +97,8 @@ def method_of(replicas: int) -> str:
     return diloco_label(replicas) if replicas else DP
 
 
-def simulated_s(job: Job, layers: int, within: Wire, across: Wire) -> float:
-    """The same run by the simulator's steady state, plus what a replica reduces within its datacenter."""
+def simulated_s(job: IdealisedRun, layers: int, within: Wire, across: Wire) -> float:
+    """A run's seconds by the simulator's steady state, plus what a replica reduces within its datacenter."""
     step = job.compute_s / job.steps * 3 * layers / (3 * layers - 1)  # of which `compute_seconds` is the compute
     bits = 2 * BITS * (1 - 1 / job.chips) * job.params / layers
     link = Link.of(across.gbit_per_s, across.latency_s)

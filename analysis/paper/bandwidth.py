@@ -100,7 +100,7 @@ def _calculated(
     for reading in readings:
         by_row.setdefault(reading.cell.row, []).append(reading)
     columns = tuple(dict.fromkeys(reading.cell.column for reading in readings))
-    rows = tuple((*row.replace(WITH, "… ").split(" | ", 1), *map(_shown, group)) for row, group in by_row.items())
+    rows = tuple((*row.replace(WITH, "… ").split(" | ", 1), *map(_signed, group)) for row, group in by_row.items())
     head = ("Model", "Method", *columns)
     lines = tuple((r.cell.row, r.cell.column, r.text, "", "", r.cell.text, "one bin", r.verdict, "") for r in readings)
     far = tuple(
@@ -124,6 +124,6 @@ def _crossing(cell: Published, schedules: Schedules) -> float:
     return least_bandwidth(cycle, (step,), (_target(cell),))[0]
 
 
-def _shown(reading: Reading) -> str:
+def _signed(reading: Reading) -> str:
     sign = {EXACT: "=", NEAR: "≈", OFF: "≠"}[reading.verdict]
     return f"{reading.text} {sign} {reading.cell.text}"

@@ -38,18 +38,18 @@ def overlap_schedules() -> Schedules:
         cycles = {
             "Data-Parallel": paper_cycle(network, GRADIENTS),
             "Streaming DiLoCo": paper_cycle(network, STREAMING, 100),
-            OVERLAPPED.format("inner", 30): spread(hundred, 1),
+            OVERLAPPED.format("inner", 30): sends_apart(hundred, 1),
             OVERLAPPED.format("inner", 100): hundred,
-            OVERLAPPED.format("outer", 30): overlapping_period(spread(hundred, 2)),
-            OVERLAPPED.format("outer", 100): overlapping_period(spread(hundred, 2 * hundred.sends[1].step)),
+            OVERLAPPED.format("outer", 30): overlapping_period(sends_apart(hundred, 2)),
+            OVERLAPPED.format("outer", 100): overlapping_period(sends_apart(hundred, 2 * hundred.sends[1].step)),
         }
         for label, cycle in cycles.items():
             schedules[f"{network.name} | {label}"] = cycle, network.step_time_s
     return schedules
 
 
-def spread(cycle: Cycle, gap: int) -> Cycle:
-    """The same sends, `gap` steps apart."""
+def sends_apart(cycle: Cycle, gap: int) -> Cycle:
+    """A cycle whose sends are made `gap` steps apart."""
     sends: tuple[Send, ...] = tuple(replace(send, step=i * gap) for i, send in enumerate(cycle.sends))
     return Cycle(cycle.layers, gap * len(sends), sends, cycle.delays)
 

@@ -21,7 +21,7 @@ class Wire:
 
 
 @dataclass(frozen=True)
-class Job:
+class IdealisedRun:
     """A training run as the closed form sees it; `replicas` 0 is Data-Parallel."""
 
     params: float  # N
@@ -52,7 +52,7 @@ def all_reduce_s(params: float, chips: float, wire: Wire) -> float:
     return 2 * BITS * params * (1 - 1 / chips) / (wire.gbit_per_s * 1e9) + wire.latency_s
 
 
-def communication_s(job: Job, within: Wire, across: Wire) -> float:
+def communication_s(job: IdealisedRun, within: Wire, across: Wire) -> float:
     """All of a run's exchanges (A.2).
 
     Data-Parallel reduces over all chips, across datacenters, every step; M = 1 does so too, and once more every H
@@ -67,6 +67,6 @@ def communication_s(job: Job, within: Wire, across: Wire) -> float:
     return inner * job.steps + outer * job.steps / job.every
 
 
-def wall_clock_s(job: Job, within: Wire, across: Wire) -> float:
+def wall_clock_s(job: IdealisedRun, within: Wire, across: Wire) -> float:
     """Compute and communication, one after the other (A.3)."""
     return job.compute_s + communication_s(job, within, across)

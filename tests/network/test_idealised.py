@@ -6,10 +6,10 @@ import pytest
 
 from analysis.laws.wallclock import NETWORKS, disagreement, job_of, simulated_s, timed_points, wire
 from repro.errors import UserError
-from repro.network.idealised import Job, Wire, all_reduce_s, communication_s, wall_clock_s
+from repro.network.idealised import IdealisedRun, Wire, all_reduce_s, communication_s, wall_clock_s
 
 FAST, SLOW = Wire("fast", 400, 1e-4), Wire("slow", 10, 1e-2)
-JOB = Job(params=1e9, tokens=2e10, batch_tokens=2e6, chips=100, flops_per_chip=3e14, replicas=2, every=30)
+JOB = IdealisedRun(params=1e9, tokens=2e10, batch_tokens=2e6, chips=100, flops_per_chip=3e14, replicas=2, every=30)
 
 
 def test_by_hand():
