@@ -209,7 +209,14 @@ def _outer(sync: SyncConfig) -> Iterator[Assumption]:
         "outer copy − worker's copy",
         "not the worker's own parameters H steps ago, which a mix changes; both public implementations do so",
     )
-    yield Assumption("last step", "no final flush: what is pending or stale stays so", "the paper says nothing")
+    yield Assumption(
+        "last step",
+        "no final flush: what is pending or stale stays so"
+        if sync.flush == "none"
+        else "a final flush: every fragment is exchanged once more on a copy, which is scored; the run goes on without",
+        "the paper says nothing; a miniature has so few rounds that it is scored without its last steps unless it is "
+        "flushed, and a run at paper scale so many that it makes no difference",
+    )
     yield Assumption("first sync", _first_sync(sync), "as in the example of section 2.2")
     yield from _sent(sync)
 

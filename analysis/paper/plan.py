@@ -138,7 +138,7 @@ def _prints_as(cell: Published, value: float) -> bool:
 def _sends(config: RunConfig, fragments: int | None) -> int:
     if config.sync is None or fragments is None:
         return config.steps
-    return sends_applied(config.sync, fragments, config.steps)
+    return sum(sends_applied(config.sync, fragments, p, config.steps) for p in range(fragments))
 
 
 def _ages(config: RunConfig, fragments: int | None) -> tuple[int, ...]:
@@ -193,7 +193,7 @@ def _age_lines(entries: Sequence[Plan]) -> list[str]:
     aged = [entry for entry in entries if entry.ages]
     if not aged:
         return []
-    head = "Age of each fragment at the last step, in steps since its last applied outer gradient, in order:"
+    head = "Age of each fragment as scored at the end, in steps since its last applied outer gradient, in order:"
     rows = [(entry.run_id, " ".join(map(str, entry.ages))) for entry in aged]
     return [head, *aligned(("run", "ages"), rows, left=2), ""]
 

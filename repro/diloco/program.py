@@ -108,6 +108,25 @@ def build_block(recipe: Recipe):
     return block
 
 
+def build_flush(recipe: Recipe, actions: tuple[Action, ...]):
+    """The function of a final flush: every fragment exchanged once more, with no inner step beside it.
+
+    flush(params, owned, given) -> (outer, finite_P), with buffers as in `build_program`, of which none is donated: the
+    run keeps its state, and `outer` are new parameters of each fragment. Δ is taken anew from the outer copy, so codes
+    in flight play no part.
+    """
+
+    @drjax.program(placements={REPLICA: recipe.replicas})
+    def flush(params: Tree, owned: Any, given: Any) -> tuple[list[wire.Rows], jax.Array]:
+        if recipe.resources.outer_on_host:
+            owned, given = on_device(owned), on_device(given)
+        with jax.named_scope("outer"):
+            outs = [_after(recipe, params, a, o, g, None)[1] for a, o, g in zip(actions, owned, given, strict=True)]
+        return [out["outer"] for out in outs], jnp.stack([out["finite"] for out in outs])
+
+    return flush
+
+
 @cache
 def _inner_step(model: ModelConfig, config: InnerConfig, resources: Resources, mesh: Mesh) -> Callable[..., Any]:
     """`inner_step`, traced once for all programs that hold it: it is half of what there is to trace in one."""

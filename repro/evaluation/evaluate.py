@@ -29,7 +29,8 @@ from repro.runs.leases import Watch
 from repro.runs.provenance import commit
 from repro.spec.config import RunConfig
 from repro.training.checkpoint import Checkpoints
-from repro.training.state import Layout, TrainState, evaluated_parameters
+from repro.training.scored import evaluated_parameters
+from repro.training.state import Layout, TrainState
 
 SAVE_SECONDS = 5.0
 Report = Callable[[int, int], None]  # requests done, of how many

@@ -14,7 +14,7 @@ from repro.spec.config import ModelConfig, OuterConfig, RunConfig, SyncConfig
 from repro.spec.fragments import Fragment, cut
 from repro.spec.optim_state import inner_bytes, outer_bytes
 from repro.spec.payload import DATA_PARALLEL_CODEC, fragment_bytes
-from repro.spec.schedule import sync_steps
+from repro.spec.schedule import sends_applied
 from repro.spec.shapes import fragment_shapes, parameter_count
 
 GIBI, TEBI = 2**30, 2**40
@@ -68,16 +68,11 @@ def send_bytes(model: ModelConfig, sync: SyncConfig | None) -> tuple[int, ...]:
 
 
 def run_bytes(config: RunConfig) -> int:
-    """Payload that one replica sends in a whole run and that is applied before it ends, bytes."""
+    """Payload that one replica sends in a whole run, a final flush too, and that is applied before it ends, bytes."""
     sizes = send_bytes(config.model, config.sync)
     if config.sync is None:
         return sizes[0] * config.steps
-    delay = min(config.sync.delays)
-    total = 0
-    for p, size in enumerate(sizes):
-        sent = sync_steps(config.sync, len(sizes), p, config.steps)
-        total += size * sum(t + delay <= config.steps for t in sent)
-    return total
+    return sum(size * sends_applied(config.sync, len(sizes), p, config.steps) for p, size in enumerate(sizes))
 
 
 def rule_bits(params: float, bits: float, steps: float, every: int = 1) -> float:

@@ -15,6 +15,7 @@ from repro.files import listing, read_json, remove_tree, share_tree, write_json
 from repro.runs.folder import RunFolder, find_run, open_folder
 from repro.spec.config import RunConfig
 from repro.spec.identity import run_id
+from repro.spec.schedule import flushed
 
 
 def longer(config: RunConfig, steps: int) -> RunConfig:
@@ -54,8 +55,20 @@ def extend(root: Path, name: str, steps: int, cache: Path) -> RunFolder:
         for source in (parent.metrics, parent.syncs, last):
             if listing(source):  # Data-Parallel has no log of syncs
                 _share(source, folder.path / source.relative_to(parent.home))
+        if flushed(config.sync, 1, config.steps, config.steps):
+            _clear_validation(folder.path / parent.metrics.relative_to(parent.home), config.steps)
         write_json(folder.path / "extended.json", {"run": parent.run_id, "step": config.steps})
     return open_folder(root, new)  # the config comes last: before it there is no run
+
+
+def _clear_validation(metrics: Path, step: int) -> None:
+    """Take the last validation out of the curve: it is of a flushed copy, and the longer run goes on without it."""
+    from repro.training.metrics import MetricsLog  # pyarrow, as above
+
+    log = MetricsLog(metrics, step)
+    if (row := log.reopen(step)) is not None:
+        row["validation_loss"] = None
+        log.close_part(step)
 
 
 def _share(source: Path, to: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from repro.spec.config import SyncConfig
 from repro.spec.fragments import Fragment
-from repro.spec.schedule import events, replica_delays
+from repro.spec.schedule import events, flushed, replica_delays
 
 
 @dataclass(frozen=True, order=True)
@@ -86,3 +86,17 @@ def involved(sync: SyncConfig, cut: tuple[Fragment, ...], replicas: int, step: i
         taken = step - 1 - part if p in parts else step
         involvements.append(Involved(p, action, np.array(cut[p].layers, np.int32), part, taken, keep_M))
     return tuple(sorted(involvements, key=lambda item: (item.action, item.fragment)))
+
+
+def flush_involved(
+    sync: SyncConfig | None, cut: tuple[Fragment, ...], replicas: int, step: int, steps: int
+) -> tuple[Involved, ...]:
+    """What the program of a final flush does after `step` of `steps`: nothing, or an exchange of every fragment.
+
+    Nothing is mixed in: replicas keep their own parameters. Programs of one cut are one program.
+    """
+    keep_M = np.ones(replicas, np.float32)
+    return tuple(
+        Involved(p, Action(cut[p].kind, sync=True), np.array(cut[p].layers, np.int32), 0, step, keep_M)
+        for p in flushed(sync, len(cut), step, steps)
+    )

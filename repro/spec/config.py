@@ -171,6 +171,8 @@ class SyncConfig:
     # trained: no fragment before it has trained H steps; due: from its first due step
     first_sync: Annotated[str, one_of("trained", "due")] = "trained"
     frozen: bool = later(False)  # FedPart: fragments not due at the next sync take no inner update
+    # last: each fragment is exchanged once more after the last step, on a copy that is scored and never saved
+    flush: Annotated[str, one_of("none", "last")] = later("none")
 
     def __post_init__(self) -> None:
         check_fields(self)

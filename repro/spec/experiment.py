@@ -233,6 +233,8 @@ def vary(config: Any, **changes: Any) -> Any:
     """
     for name, value in changes.items():
         head, _, rest = name.partition("__")
+        if config is None:
+            raise UserError(f"{name}={value!r}: data-parallel has no sync, so give a run that has one.")
         known = [f.name for f in dataclasses.fields(config)]
         if head not in known:
             raise UserError(f"{type(config).__name__} has no field {head!r}: it has {', '.join(known)}.")

@@ -90,6 +90,14 @@ def learning(sync: SyncConfig, fragments: int, step: int) -> tuple[int, ...]:
     return next(learners for t in range(step, step + 2 * sync.every + 1) if (learners := due(t)))
 
 
+def flushed(sync: SyncConfig | None, fragments: int, step: int, steps: int) -> tuple[int, ...]:
+    """The fragments exchanged once more after `step` of `steps`, on a copy that is scored: all after the last, or none.
+
+    They are no events of the step: what the run saves and goes on from has no part in it.
+    """
+    return tuple(range(fragments)) if sync is not None and sync.flush == "last" and step == steps else ()
+
+
 def sync_steps(sync: SyncConfig, fragments: int, fragment: int, steps: int) -> range:
     """The steps, up to `steps`, after which `fragment` is sent."""
     first = next((t for t in range(1, 2 * sync.every + 1) if is_due(sync, fragments, fragment, t)), steps + 1)
@@ -97,13 +105,20 @@ def sync_steps(sync: SyncConfig, fragments: int, fragment: int, steps: int) -> r
 
 
 def age_at_end(sync: SyncConfig, fragments: int, fragment: int, steps: int) -> int:
-    """Steps since the last outer gradient of `fragment` that was applied; what is pending then is dropped."""
-    delay = min(sync.delays)
-    taken = [t for t in sync_steps(sync, fragments, fragment, steps) if t + delay <= steps]
-    return steps - taken[-1] if taken else steps
+    """Steps since the last outer gradient of `fragment` that was applied when a run of `steps` is scored at its end.
+
+    What is pending then is dropped.
+    """
+    return steps - max(_taken(sync, fragments, fragment, steps), default=0)
 
 
-def sends_applied(sync: SyncConfig, fragments: int, steps: int) -> int:
-    """How many fragment sends travel in whole before the run ends."""
+def sends_applied(sync: SyncConfig, fragments: int, fragment: int, steps: int) -> int:
+    """How many sends of `fragment` travel in whole before the run ends, a final flush among them."""
+    return len(_taken(sync, fragments, fragment, steps))
+
+
+def _taken(sync: SyncConfig, fragments: int, fragment: int, steps: int) -> list[int]:
+    """The steps after which the outer gradients of `fragment` were taken that have arrived when the run is scored."""
     delay = min(sync.delays)
-    return sum(t + delay <= steps for p in range(fragments) for t in sync_steps(sync, fragments, p, steps))
+    arrived = [t for t in sync_steps(sync, fragments, fragment, steps) if t + delay <= steps]
+    return arrived + [steps] * (fragment in flushed(sync, fragments, steps, steps))

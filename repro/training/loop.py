@@ -27,6 +27,7 @@ from repro.spec.validation import declared_windows, validation_id, validation_in
 from repro.training import processes, similarity
 from repro.training.checkpoint import Checkpoints
 from repro.training.metrics import MetricsLog, UnwrittenLog
+from repro.training.scored import compile_flush
 from repro.training.state import Layout, TrainState, start
 from repro.training.step import BLOCK, Stepper, Sync
 from repro.training.timing import Timing
@@ -252,6 +253,7 @@ class _Loop:
             self.report({"stage": f"compiling {done + 1}/{len(keys)}", "step": step})
             self._leave_if_asked(step)
             self.stepper.compile(key)
+        compile_flush(self.layout)
 
     def _tokens(self, step: int) -> jax.Array:
         config, spread = self.layout.config, self.layout.resources.shares

@@ -27,12 +27,15 @@ class MetricsLog:
             if _last_step(name) > step:
                 (folder / name).unlink()
 
-    def reopen(self, step: int, column: str) -> Row | None:
-        """The last row of the part that ends at `step` where it lacks a column: complete it, close the part again."""
+    def reopen(self, step: int, column: str = "") -> Row | None:
+        """The last row of the part that ends at `step`, if need be only where it lacks a column.
+
+        Change it, and close the part again.
+        """
         for name in _parts(self._folder):
             if _last_step(name) == step and (content := read_bytes(self._folder / name)) is not None:
                 rows = pq.read_table(pa.BufferReader(content)).to_pylist()
-                if rows[-1][column] is None:
+                if not column or rows[-1][column] is None:
                     self._rows, self._start = rows, _first_step(name) - 1
                     return rows[-1]
         return None

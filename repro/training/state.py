@@ -7,14 +7,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh
 
-from repro.diloco import wire
 from repro.diloco.buffers import outer_struct, replica_structs, shardings, start_of_replicas
 from repro.diloco.mesh import make_mesh
 from repro.diloco.optim import outer_init
-from repro.diloco.program import on_device, take_fragment
+from repro.diloco.program import take_fragment
 from repro.diloco.recipe import Recipe
 from repro.diloco.resources import Resources
 from repro.spec.config import RunConfig
@@ -99,33 +97,3 @@ def _start_outer(recipe: Recipe, fragments: Fragments) -> Callable[[Tree], list[
 
     kept = [shardings(outer_struct(recipe, fragment.kind)) for fragment in fragments]
     return jax.jit(lambda params: [first(params, f) for f in fragments], out_shardings=kept)
-
-
-def evaluated_parameters(layout: Layout, state: TrainState, which: str) -> Tree:
-    """One replica's worth of parameters: the outer copy, the first replica, or the average (Table 3)."""
-    which = which if layout.config.sync else "first"
-    return _evaluated(layout.fragments, which, layout.resources.outer_on_host)(state.params, state.outer)
-
-
-@lru_cache(maxsize=STARTS_KEPT)
-def _evaluated(fragments: Fragments, which: str, outer_on_host: bool) -> Callable[[Tree, list[dict[str, Tree]]], Tree]:
-    def evaluated(params: Tree, outer: list[dict[str, Tree]]) -> Tree:
-        if which == "first":
-            return jax.tree.map(lambda x: x[0], params)
-        if which == "average":
-            return jax.tree.map(lambda x: jnp.mean(x, axis=0), params)
-        return assemble(fragments, on_device(outer) if outer_on_host else outer)
-
-    return jax.jit(evaluated)
-
-
-def assemble(fragments: Fragments, outer: list[dict[str, Tree]]) -> Tree:
-    """The outer parameters as one tree: fragments that synchronised at different moments, side by side."""
-    order = np.argsort([i for f in fragments for i in f.layers])
-    copies: list[wire.Rows] = [entry["params"] for entry in outer]
-    groups: Tree = {"embed": {}, "layers": {}}
-    for name in sorted({name for rows in copies for name in rows}):
-        group, leaf = name.split("/")
-        pieces = [rows[name] for rows in copies if name in rows]
-        groups[group][leaf] = jnp.concatenate(pieces)[order] if group == "layers" else pieces[0]
-    return groups

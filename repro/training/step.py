@@ -139,7 +139,7 @@ class Stepper:
             block[0] = tokens
             return self.block(state, block, 1)[0], {}
         items = self.involved(step)
-        owned, given = (tuple(_values(state, item, role) for item in items) for role in ("owned", "given"))
+        owned, given = (tuple(values_in(state, item, role) for item in items) for role in ("owned", "given"))
         compiled = self.compile(tuple(item.action for item in items))
         now = self._learning(step)
         state.params, state.inner, loss_M, outs = compiled(state.params, state.inner, tokens, now, owned, given)
@@ -163,7 +163,7 @@ class Stepper:
         return values
 
 
-def _values(state: TrainState, item: Involved, role: Role) -> dict[str, Any]:
+def values_in(state: TrainState, item: Involved, role: Role) -> dict[str, Any]:
     """The buffers of a program in this role: from the state, or as the schedule has them."""
     held = {"outer": state.outer[item.fragment], "flight": state.flight.get(item.fragment, {})}
     values = {}

@@ -16,7 +16,8 @@ from repro.diloco.mesh import DATA, FSDP, REPLICA
 from repro.spec.config import ModelConfig
 from repro.spec.metric import METRIC_VERSION
 from repro.training.processes import on_host, placed
-from repro.training.state import Layout, TrainState, evaluated_parameters
+from repro.training.scored import evaluated_parameters
+from repro.training.state import Layout, TrainState
 
 CHUNK = 32  # windows a device at a time
 PROGRAMS_KEPT = 16  # of one process

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from repro.diloco.mesh import batch_sharding
 from repro.diloco.resources import Resources
-from repro.spec.config import FragmentConfig, OuterConfig
+from repro.spec.config import FragmentConfig, OuterConfig, RunConfig
 from repro.training.state import Layout
 from repro.training.step import Stepper
 
@@ -39,13 +39,22 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+def check(config: RunConfig, resources: Resources = tiny.TWO) -> rig.Trace:
+    """The states follow the oracle, and what a final flush scores is the oracle's."""
+    assert config.sync is not None
+    config = replace(config, sync=replace(config.sync, flush="last"))
+    trace, record = rig.drive(config, resources), rig.expected(config)
+    rig.assert_follows(trace, record, ATOL)
+    rig.assert_scored(trace, config, rig.flushed(config, record), ATOL)
+    return trace
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_float32_follows_the_oracle(case: dict[str, Any]) -> None:
     case = dict(case)
     resources = case.pop("resources", tiny.TWO)
     config = tiny.run_config(**case)
-    trace = rig.drive(config, resources)
-    rig.assert_follows(trace, rig.expected(config), ATOL)
+    trace = check(config, resources)
     assert all(flag for flags in trace.finite for flag in flags.values())
 
 
@@ -79,7 +88,7 @@ def check_drawn(draw: Any, fragments: st.SearchStrategy[FragmentConfig], delays:
     config = tiny.run_config(
         sync, steps=draw(st.integers(max(h, tiny.INNER.warmup_steps), 2 * h + 4)), seed=draw(st.integers(0, 99))
     )
-    rig.assert_follows(rig.drive(config), rig.expected(config), ATOL)
+    check(config)
 
 
 OPTIONS: dict[str, Any] = dict(deadline=None, suppress_health_check=list(HealthCheck))
@@ -108,6 +117,29 @@ def test_the_other_sign_of_the_offsets_is_a_config_away() -> None:
     rig.assert_follows(rig.drive(config), rig.expected(config, offsets=[0, 3, 2]), ATOL)
 
 
+def test_the_oracle_tells_wrong_flushes_from_the_right_one() -> None:
+    # Fragment 0 was sent after step 8 and would land after step 11.
+    config = tiny.run_config(**CASES["two-in-flight"], steps=9)
+    trace, record = check(config), rig.expected(config)
+    fragment, outer = rig.fragments_of(config)[0], rig.outer_of(tiny.NESTEROV)
+    copy, kept = record.outer[-1][0], record.kept[-1][0]
+    late = oracle.mean(record.deltas[8, 0])
+    anew = oracle.mean([oracle.tree_map(np.subtract, copy, oracle.take(r, fragment)) for r in record.replicas[-1]])
+    landed = oracle.outer_update(copy, kept, late, outer)
+    wrong = {
+        "what is in flight counted, and once more in the new Δ": oracle.outer_update(*landed, anew, outer),
+        "what is in flight in place of a new Δ": landed,
+        "an optimiser without its past": oracle.outer_update(copy, oracle.outer_start(copy, outer), anew, outer),
+        "no flush": (copy, kept),
+    }
+    scored = {p: rig.flatten(part) for p, part in enumerate(rig.flushed(config, record))}
+    for name, (mutant, _) in wrong.items():
+        differences = [np.abs(leaf - scored[0][n]).max() for n, leaf in rig.flatten(mutant).items()]
+        assert max(differences) > 20 * ATOL, name
+        with pytest.raises(AssertionError):
+            rig.assert_scored(trace, config, [mutant, *rig.flushed(config, record)[1:]], ATOL)
+
+
 COMPRESSED = {
     "overlapped": tiny.synced(every=4, delays=(1,), fragments=tiny.WHOLE, codec="e3m0"),
     "in-parts-and-late": tiny.synced(every=6, delays=(2, 3), fragments=tiny.MERGED, codec="e3m0"),
@@ -117,11 +149,14 @@ COMPRESSED = {
 @pytest.mark.parametrize("sync", COMPRESSED.values(), ids=COMPRESSED.keys())
 def test_e3m0_follows_the_oracle_on_its_own_deltas(sync: Any) -> None:
     # Codes flip on rounding errors, so the oracle gets the trainer's deltas and encodes them by its own codec.
-    config = tiny.run_config(sync, steps=18)
+    config = tiny.run_config(replace(sync, flush="last"), steps=18)
     trace = rig.drive(config)
     deltas = rig.own_deltas(config, trace)
     record = rig.expected(config, recorded_deltas=deltas, transmit=rig.sent_and_received("e3m0"))
     rig.assert_follows(trace, record, ATOL)
+    last = {p: rig.own_delta(config, trace, config.steps, p) for p in range(len(trace.outer[0]))}
+    codes = rig.flushed(config, record, recorded_deltas=last, transmit=rig.sent_and_received("e3m0"))
+    rig.assert_scored(trace, config, codes, ATOL)
     applied = [(t, p) for t, p in deltas if t + min(sync.delays) <= config.steps]
     assert len(applied) >= 2 * len(trace.outer[0])
     exact = rig.expected(config, recorded_deltas=deltas)

@@ -6,7 +6,7 @@ fragments, and the paper's own conditions on t. Where the paper leaves a choice 
 - Δ = outer copy − replica's copy (Algorithm 2 writes θ^(t-H); both are the same as long as α = 0 and τ = 0);
 - a fragment is first sent at the first t >= H with (t - t_p) mod H = 0;
 - one outer copy a fragment, updated at t + min τ; replica m mixes that copy in at t + τ_m;
-- what is still in flight at the last step is dropped.
+- what is still in flight at the last step is dropped (and by `flush` taken anew, on a copy).
 
 Steps are the paper's: t = 1 is the first inner step and θ^(0) the initial parameters.
 """
@@ -138,6 +138,32 @@ def run_oracle(
         record.outer.append(list(outer_theta))
         record.kept.append(list(kept))
     return record
+
+
+def flush(
+    record: Record,
+    *,
+    fragments: Sequence[Fragment],
+    outer: Outer,
+    transmit: Transmit | None = None,
+    merge: Merge | None = None,
+    recorded_deltas: Mapping[int, Sequence[Tree]] | None = None,
+) -> list[Tree]:
+    """The outer copy that is scored at the end of a run with a final flush, fragment by fragment.
+
+    Δ is taken anew of every fragment from the last states and goes through the outer optimiser once, as it stands then;
+    what was still in flight plays no part, and the record stays as it is. recorded_deltas[p] replaces Δ.
+    """
+    flushed, last = [], len(record.outer) - 1
+    for p, fragment in enumerate(fragments):
+        outer_theta, kept = record.outer[last][p], record.kept[last][p]
+        deltas = [tree_map(np.subtract, outer_theta, take(theta, fragment)) for theta in record.replicas[last]]
+        if recorded_deltas is not None:
+            deltas = [_as_float64(delta) for delta in recorded_deltas[p]]
+        if transmit is not None:
+            deltas = [_as_float64(transmit(delta, last, p, m)) for m, delta in enumerate(deltas)]
+        flushed.append(outer_update(outer_theta, kept, (merge or mean)(deltas), outer)[0])
+    return flushed
 
 
 def run_diloco(

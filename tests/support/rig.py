@@ -22,6 +22,7 @@ from repro.diloco.resources import Resources
 from repro.spec.config import ModelConfig, OuterConfig, RunConfig
 from repro.spec.schedule import is_due
 from repro.spec.shapes import parameter_shapes
+from repro.training.scored import evaluated_parameters
 from repro.training.state import Layout, TrainState
 from repro.training.step import Stepper
 
@@ -71,6 +72,7 @@ class Trace:
     state: list[list[list[Flat]]]  # [t][p], a flat dict for each buffer of a parameter's shape that OuterOpt keeps
     loss: list[np.ndarray]  # [t - 1], (M,)
     finite: list[dict[int, bool]]  # [t - 1], fragment -> flag
+    scored: oracle.Tree | None = None  # with a final flush: the outer copy as it is scored
 
 
 def drive(
@@ -90,6 +92,8 @@ def drive(
         record(trace, state)
         trace.loss.append(np.asarray(loss))
         trace.finite.append({p: bool(sync.finite) for p, sync in applied.items()})
+    if config.sync and config.sync.flush == "last":
+        trace.scored = jax.tree.map(np.array, evaluated_parameters(layout, state, "outer"))
     return trace
 
 
@@ -126,6 +130,12 @@ def expected(config: RunConfig, **options: Any) -> oracle.Record:
         outer=outer_of(sync.outer) if sync else outer_of(tiny.NESTEROV),
         **options,
     )
+
+
+def flushed(config: RunConfig, record: oracle.Record, **options: Any) -> list[oracle.Tree]:
+    """The oracle's final flush of its own run, fragment by fragment."""
+    assert config.sync is not None
+    return oracle.flush(record, fragments=fragments_of(config), outer=outer_of(config.sync.outer), **options)
 
 
 def fragments_of(config: RunConfig) -> list[oracle.Fragment]:
@@ -217,12 +227,16 @@ def own_deltas(config: RunConfig, trace: Trace) -> dict[tuple[int, int], list[or
     assert sync is not None
     deltas = {}
     for t in range(1, config.steps + 1):
-        for p, fragment in enumerate(fragments):
+        for p in range(len(fragments)):
             if is_due(sync, len(fragments), p, t):
-                outer = nest(trace.outer[t][p])
-                own = [oracle.take(nest(flat), fragment) for flat in trace.params[t]]
-                deltas[t, p] = [oracle.tree_map(np.subtract, outer, tree) for tree in own]
+                deltas[t, p] = own_delta(config, trace, t, p)
     return deltas
+
+
+def own_delta(config: RunConfig, trace: Trace, t: int, p: int) -> list[oracle.Tree]:
+    """Outer copy minus replica's copy of fragment p after step t, of each replica."""
+    own = [oracle.take(nest(flat), fragments_of(config)[p]) for flat in trace.params[t]]
+    return [oracle.tree_map(np.subtract, nest(trace.outer[t][p]), tree) for tree in own]
 
 
 def sent_and_received(codec: str) -> oracle.Transmit:
@@ -245,6 +259,15 @@ def assert_close(ours: Flat, theirs: Flat, atol: float) -> None:
     assert ours.keys() == theirs.keys()
     for name, leaf in ours.items():
         np.testing.assert_allclose(leaf, theirs[name], rtol=0, atol=atol, err_msg=name)
+
+
+def assert_scored(trace: Trace, config: RunConfig, fragments: list[oracle.Tree], atol: float) -> None:
+    """What is scored after the last step are these fragments."""
+    expected = first_parameters(config.model)
+    for fragment, part in zip(fragments_of(config), fragments, strict=True):
+        expected = oracle.put(expected, fragment, part)
+    assert trace.scored is not None
+    assert_close(flatten(trace.scored), flatten(expected), atol)
 
 
 def assert_follows(trace: Trace, record: oracle.Record, atol: float) -> None:

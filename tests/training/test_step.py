@@ -15,7 +15,8 @@ from repro.diloco.program import put_fragment, take_fragment
 from repro.diloco.recipe import Recipe
 from repro.spec.actions import Action
 from repro.spec.config import CodecConfig, FragmentConfig, OuterConfig, RunConfig
-from repro.training.state import Layout, assemble, start
+from repro.training.scored import assemble
+from repro.training.state import Layout, start
 from repro.training.step import BLOCK, Stepper
 
 pytestmark = pytest.mark.compiles
