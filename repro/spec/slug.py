@@ -13,6 +13,7 @@
     l6 seq em             layers a fragment (main: 3, in miniature 1); sequential ones; the embedding with the first
     plus due              the other sign of the offsets; a first sync as soon as one is due
     sgd hb adam o80 n60   the outer optimiser (main: Nesterov), its rate in percent (40), its momentum (90)
+    fl                  at paper scale: a final flush
     m4 b0p5 x80           replicas (main: 2); half the main runs' batch a replica; 80 tokens a parameter (main: 20)
     do r0p5               Dolma; half the usual inner learning rate
     s0                    the seed, always
@@ -64,6 +65,7 @@ def _method(config: RunConfig) -> Iterator[str]:
         yield "plus" if sync.offset_sign == 1 else ""
         yield "due" if sync.first_sync == "due" else ""
         yield _outer(sync.outer)
+        yield "fl" if sync.flush == "last" and config.scale == "paper" else ""
 
 
 def _codec(codec: CodecConfig, main: str) -> str:

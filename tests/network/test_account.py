@@ -108,11 +108,12 @@ def test_bfloat16_sends_two_bytes_a_value():
 
 
 @pytest.mark.parametrize("sync", [diloco(30), streaming(30), vary(streaming(30), delays=(7,))])
+@pytest.mark.parametrize("flush", ["none", "last"])
 @pytest.mark.parametrize("steps", [150, 157, 163])
-def test_bytes_of_a_run_are_those_of_the_events_that_the_trainer_plays(sync, steps):
-    config = replace(SHORT, sync=sync, replicas=2, steps=steps)
+def test_bytes_of_a_run_are_those_of_the_events_that_the_trainer_plays(sync, steps, flush):
+    config = replace(SHORT, sync=replace(sync, flush=flush), replicas=2, steps=steps)
     sizes = send_bytes(config.model, sync)
-    played = 0
+    played = sum(sizes) if flush == "last" else 0
     for step in range(1, steps + 1):
         found = events(sync, len(sizes), 2, step)
         played += sum(sizes[p] for p in found.applies + found.syncs)

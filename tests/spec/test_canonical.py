@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from experiments.registry import experiment_names, load
 from experiments.streaming.base import c4, diloco, dolma, streaming
 from repro.diloco.optim import at_constant_rate, learning_rate
-from repro.spec.actions import involved
+from repro.spec.actions import flush_involved, involved
 from repro.spec.canonical import canonical_config
 from repro.spec.config import SCALES, CodecConfig, FragmentConfig, OuterConfig, RunConfig, SyncConfig
 from repro.spec.experiment import Experiment, expand, vary
@@ -51,6 +51,7 @@ def configs(draw: st.DrawFn) -> RunConfig:
         draw(st.sampled_from((-1, 1))),
         draw(st.sampled_from(("trained", "due"))),
         draw(st.booleans()),
+        draw(st.sampled_from(("none", "last"))),
     )
     ends = st.sampled_from((0, 1, 2, 4, 9, STEPS, STEPS + 5))
     inner = replace(tiny.INNER, schedule_steps=draw(ends), final_fraction=draw(st.sampled_from((0.1, 1.0))))
@@ -71,6 +72,14 @@ def effects(config: RunConfig) -> Iterator[object]:
             action = item.action if sync.mix < 1 else replace(item.action, mix=False)
             if action != replace(action, send=False, parts=0, sync=False, apply=False, mix=False):
                 yield action, tuple(item.ids), item.part, item.taken, tuple(item.keep_M)
+
+
+def flushes(config: RunConfig) -> Iterator[object]:
+    """What is exchanged once more after the last step."""
+    assert config.sync is not None
+    pieces = cut(config.sync.fragments, config.model.layers)
+    for item in flush_involved(config.sync, pieces, config.replicas, config.steps, config.steps):
+        yield item.action, tuple(item.ids), item.taken
 
 
 def numbers(config: RunConfig) -> Iterator[object]:
@@ -95,6 +104,7 @@ def test_a_config_and_its_canonical_one_do_the_same(config: RunConfig) -> None:
     assert canonical_config(canonical) == canonical
     assert run_id(config) == run_id(canonical)
     assert list(effects(config)) == list(effects(canonical))
+    assert list(flushes(config)) == list(flushes(canonical))
     assert list(numbers(config)) == list(numbers(canonical))
 
 
@@ -165,6 +175,7 @@ DIFFERENT = [
     {"sync__offset_sign": 1},
     {"sync__first_sync": "due"},
     {"sync__frozen": True},
+    {"sync__flush": "last"},
     {"sync__mix": 1.0},
     {"inner__schedule_steps": STEPS - 1},
     {"inner__schedule_steps": STEPS + 1},

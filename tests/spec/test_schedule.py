@@ -15,6 +15,7 @@ from repro.spec.schedule import (
     QUIET,
     age_at_end,
     events,
+    flushed,
     is_due,
     offsets,
     replica_delays,
@@ -134,9 +135,12 @@ def test_replicas_with_delays_of_their_own() -> None:
 
 @given(sync=syncs(), count=st.integers(1, 6), steps=st.integers(1, 60))
 def test_what_is_pending_at_the_end_is_dropped(sync: SyncConfig, count: int, steps: int) -> None:
-    applied = 0
+    flushing = replace(sync, flush="last")
     for p in range(count):
         arrived = [t for t in due_steps(sync.every, count, p, steps) if t + min(sync.delays) <= steps]
         assert age_at_end(sync, count, p, steps) == steps - (arrived[-1] if arrived else 0)
-        applied += len(arrived)
-    assert sends_applied(sync, count, steps) == applied
+        assert sends_applied(sync, count, p, steps) == len(arrived)
+        assert age_at_end(flushing, count, p, steps) == 0
+        assert sends_applied(flushing, count, p, steps) == len(arrived) + 1
+    assert flushed(flushing, count, steps, steps) == tuple(range(count))
+    assert [*flushed(flushing, count, steps - 1, steps), *flushed(sync, count, steps, steps)] == []
