@@ -1,14 +1,13 @@
 """Figures 1 and 2, drawn from the code that the trainer follows: its fragments and its schedule."""
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from analysis.figures.style import COLUMN_IN, FORMS, GREEN, ORANGE, PURPLE, STYLE, save_figure
+from analysis.figures.style import COLUMN_IN, GREEN, ORANGE, PURPLE, STYLE
 from experiments.streaming import figure1 as spec1
 from experiments.streaming import figure2 as spec2
 from repro.network.scenario import Illustration
@@ -70,11 +69,6 @@ def figure2(spec: Illustration = spec2.EXPERIMENT) -> Figure:
 
 
 DRAWN: dict[str, Callable[[], Figure]] = {"figure1": figure1, "figure2": figure2}
-
-
-def build_figure(name: str, out: Path, forms: Sequence[str] = FORMS) -> tuple[Path, ...]:
-    """Draw one of them under `out`; the files written."""
-    return tuple(save_figure(DRAWN[name](), out / name, forms))
 
 
 def _synchronised(spec: Illustration, sync: SyncConfig, pieces: tuple[Fragment, ...]) -> tuple[tuple[int, int], ...]:

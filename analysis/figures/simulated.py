@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter
 
-from analysis.figures.style import COLOURS, COLUMN_IN, FORMS, STYLE, TEXT_IN, image, legend_below, save_figure
+from analysis.figures.style import COLOURS, COLUMN_IN, FORMS, STYLE, TEXT_IN, image, legend_below, save_drawn
 from experiments.streaming import figure3, figure4, figure7, figure9, figure14, figure15, figure16
 from experiments.streaming.base import model, streaming
 from repro.files import write_bytes
@@ -55,11 +55,7 @@ DRAWN: dict[str, Callable[[], Figure]] = {
 
 def build_figures(out: Path, names: Iterable[str] = tuple(DRAWN), forms: Sequence[str] = FORMS) -> tuple[Path, ...]:
     """Draw them under `out`; the files written."""
-    files = []
-    with mpl.rc_context(STYLE):
-        for name in names:
-            files += save_figure(DRAWN[name](), out / name, forms)
-    return tuple(files)
+    return tuple(path for name in names for path in save_drawn(DRAWN[name], out / name, forms))
 
 
 def draw_curves(spec: Simulation, marks: bool = False) -> Figure:

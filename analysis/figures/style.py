@@ -4,7 +4,7 @@ Only what draws imports this; text in a figure is at least 7 points at its print
 """
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from repro.network.methods import METHODS
 
 COLUMN_IN, TEXT_IN = 3.4, 7.0
 FORMS = ("png", "svg")
+DPI = 200
 # §3.2.1 and the appendix name them: blue, orange, green, and red for the method with everything; overlap alone is ours.
 BLUE, ORANGE, GREEN, PURPLE, RED, GREY = "tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:red", "tab:gray"
 COLOURS = dict(zip((m.key for m in METHODS), (BLUE, ORANGE, GREEN, PURPLE, RED), strict=True))
@@ -56,17 +57,36 @@ def image(figure: Figure, form: str) -> bytes:
     out = io.BytesIO()
     undated: dict[str, Any] = {"metadata": {"Date": None}} if form == "svg" else {}
     with mpl.rc_context(STYLE):
-        figure.savefig(out, format=form, dpi=200, **undated)
+        figure.savefig(out, format=form, dpi=DPI, **undated)
     return out.getvalue()
 
 
 def save_figure(figure: Figure, stem: Path, forms: Sequence[str] = FORMS) -> list[Path]:
     """Write `stem`.png and .svg, drawn in memory first, so that a full disk leaves no half of a picture."""
+    lay_out(figure)
     paths = [stem.with_suffix(f".{form}") for form in forms]
     for path in paths:
         write_bytes(path, image(figure, path.suffix.removeprefix(".")))
-        figure.set_layout_engine("none")  # the places found for the first stay: finding them is half of the work
     return paths
+
+
+def save_drawn(draw: Callable[[], Figure], stem: Path, forms: Sequence[str] = FORMS) -> list[Path]:
+    """`save_figure` of what `draw` draws in this style."""
+    with mpl.rc_context(STYLE):
+        return save_figure(draw(), stem, forms)
+
+
+def lay_out(figure: Figure) -> None:
+    """Find the places of everything now: finding them again for each form, and drawing first without ink, is most work.
+
+    A figure that still has a layout engine is drawn twice.
+    """
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        with mpl.rc_context(STYLE):
+            figure.set_dpi(DPI)
+            engine.execute(figure)
+        figure.set_layout_engine(None)
 
 
 def legend_below(figure: Figure, panel: Axes, columns: int) -> None:

@@ -118,10 +118,10 @@ def item_label(name: str) -> str:
 
 def statements_on(name: str, decisions: Iterable[Decision]) -> Grid | None:
     """The paper's statements that an item speaks to, with what is found; None where there are none."""
-    rows = []
+    rows, label = [], item_label(name)
     for decision in decisions:
         statement = decision.statement
-        if not speaks_to(name, statement):
+        if not speaks_to(name, label, statement):
             continue
         for kind in (CALCULATED, PAPER, MINI):
             if (finding := decision.findings.get(kind)) is not None:
@@ -133,10 +133,10 @@ def statements_on(name: str, decisions: Iterable[Decision]) -> Grid | None:
     return Grid("What the paper says of it", head, tuple(rows), left=len(head)) if rows else None
 
 
-def speaks_to(name: str, statement: Statement) -> bool:
-    """Whether an item's runs decide a statement, or the paper makes it there."""
+def speaks_to(name: str, label: str, statement: Statement) -> bool:
+    """Whether the runs of an item, shown as `label`, decide a statement, or the paper makes it there."""
     places = statement.place.replace(",", ";").split(";")
-    return name in statement.experiments or item_label(name) in map(str.strip, places)
+    return name in statement.experiments or label in map(str.strip, places)
 
 
 def section(name: str, item_documents: Sequence[Document], decisions: Iterable[Decision], level: int = 2) -> list[str]:
@@ -163,7 +163,8 @@ def scoreboard(wanted: Sequence[str], root: str | Path | None = None, seeds: int
     with TemporaryDirectory() as folder:
         source = _source(root, seeds, "mini", Path(folder))
         evidence = gather(source.seeds, source.root)
-        asked = [s for s in statements() if any(speaks_to(name, s) for name in wanted)]
+        labels = {name: item_label(name) for name in wanted}
+        asked = [s for s in statements() if any(speaks_to(name, label, s) for name, label in labels.items())]
         decisions = [decide(statement, evidence) for statement in asked]
     grids = [(name, grid) for name in wanted if (grid := statements_on(name, decisions)) is not None]
     bodies = [render.body(Document(item_label(name), (), (grid,)), level=3) for name, grid in grids]

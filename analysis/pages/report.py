@@ -8,12 +8,13 @@ import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from analysis import render
 from analysis.calculated import COLUMNS as CALCULATED
 from analysis.calculated import Calculated, Results, calculate
 from analysis.claims.trained import judgement_grids
-from analysis.pages.stamps import digest
+from analysis.pages.stamps import code_digest, digest
 from analysis.paper.plan import plan_text
 from analysis.paper.statements import statements
 from analysis.render import Document
@@ -170,14 +171,10 @@ def build_runs(
 
 
 def draw_figure(name: str, out: Path, forms: Sequence[str] = ("png", "svg")) -> str:
-    """Draw a figure that needs no run; the files written."""
-    if name in ILLUSTRATED:
-        from analysis.figures.schedule import build_figure  # matplotlib, here and below
-
-        return "\n".join(map(str, build_figure(name, out, forms)))
-    from analysis.figures.simulated import build_figures
-
-    return "\n".join(map(str, build_figures(out, (name,), forms)))
+    """Draw a figure that needs no run, unless it lies there as its code draws it; its files."""
+    module = f"analysis.figures.{'schedule' if name in ILLUSTRATED else 'simulated'}"
+    paths = _kept(name, out, forms, code_digest(module), lambda: importlib.import_module(module).DRAWN[name]())
+    return "\n".join(map(str, paths))
 
 
 def _table4(out: Path) -> str:
@@ -238,13 +235,18 @@ COMPUTED: dict[str, Callable[[Path], str]] = {
 def drawn(table: Table, out: Path, forms: Sequence[str] = ("png", "svg")) -> Path:
     """Draw <figure>.png, the path, and .svg unless those that lie there were made from the same inputs."""
     name, module = FIGURES[table.experiment.name]
-    stamp = out / f"{name}.inputs"
-    inputs = digest(table, module)
-    drawn_from, *there = stamp.read_text(encoding="utf-8").split() if stamp.exists() else [""]
-    there = [form for form in there if (out / f"{name}.{form}").exists()]
-    if drawn_from != inputs or not set(forms) <= set(there):
-        from analysis.figures.style import save_figure  # matplotlib: half a second that most calls don't pay
-
-        save_figure(getattr(importlib.import_module(module), name)(table), out / name, forms)
-        write_bytes(stamp, f"{' '.join((inputs, *forms))}\n".encode())
+    _kept(name, out, forms, digest(table, module), lambda: getattr(importlib.import_module(module), name)(table))
     return out / f"{name}.png"
+
+
+def _kept(name: str, out: Path, forms: Sequence[str], inputs: str, draw: Callable[[], Any]) -> list[Path]:
+    """The files of a figure, drawn unless they lie there and were made from the same `inputs`."""
+    stamp = out / f"{name}.inputs"
+    paths = [out / f"{name}.{form}" for form in forms]
+    drawn_from, *there = stamp.read_text(encoding="utf-8").split() if stamp.exists() else [""]
+    if drawn_from != inputs or not set(forms) <= set(there) or not all(path.exists() for path in paths):
+        from analysis.figures.style import save_drawn  # matplotlib: half a second that most calls don't pay
+
+        save_drawn(draw, out / name, forms)
+        write_bytes(stamp, f"{' '.join((inputs, *forms))}\n".encode())
+    return paths

@@ -6,7 +6,6 @@ every file of the suite that the figure's module imports, found by its import st
 
 import ast
 import hashlib
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -27,8 +26,13 @@ def digest(table: Table, module: str) -> str:
     beside = [cell for row in table.rows for cell in row.printed.values()]
     cells = [(c.row, c.column, c.text) for c in (*table.cells, *beside, *table.statements)]
     slopes = [(s.method, s.printed.text if s.printed else "") for s in table.slopes]
-    text = repr((table.scale, experiment.title, experiment.axis, runs, cells, slopes))
-    return hashlib.sha256(text.encode() + b"".join(path.read_bytes() for path in sources(module))).hexdigest()
+    text = repr((table.scale, experiment.axis, runs, cells, slopes))
+    return code_digest(module, text)
+
+
+def code_digest(module: str, numbers: str = "") -> str:
+    """sha256 over the code of `module`, which draws what its specs say, and the `numbers` that it draws besides."""
+    return hashlib.sha256(numbers.encode() + b"".join(path.read_bytes() for path in sources(module))).hexdigest()
 
 
 @cache
@@ -52,10 +56,13 @@ def _file(module: str) -> Path | None:
     return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.exists()), None)
 
 
-def _imported(path: Path) -> Iterator[str]:
+@cache
+def _imported(path: Path) -> tuple[str, ...]:
     """Every name that may be an imported module: `from a import b` gives `a` and `a.b`. There are no relative ones."""
+    names: list[str] = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+            names += (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+    return tuple(names)

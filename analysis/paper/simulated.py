@@ -7,6 +7,7 @@ answers at once, and the figures, which need matplotlib, live in `analysis.figur
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from analysis.paper.published import Published, by_place, load_cells, printed_interval, verdict
@@ -75,6 +76,7 @@ class Account:
         return verdict(self.paper, self.ours, 0.0, "paper")
 
 
+@cache
 def table4_cells(finite: bool = False) -> tuple[Cell, ...]:
     """All 75 cells in printed order, from the steady state or (`finite`) from the fitted finite run."""
     places = by_place(load_cells(TABLE4.name))
