@@ -4,6 +4,7 @@ The numbers themselves are read by `analysis.paper.published`; nothing here know
 """
 
 import importlib.util
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -46,7 +47,7 @@ class Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def papers() -> tuple[Paper, ...]:
     """All of them, the suite's own first, then by arXiv id; UserError for a paper.toml that is wrong."""
-    every = [_read(path) for path in sorted(PAPERS.glob(f"*/{FILE}"))]
+    every = [_read(path, path.read_bytes()) for path in sorted(PAPERS.glob(f"*/{FILE}"))]
     names = [paper.name for paper in every]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(f"two papers are named {twice[0]!r} in {PAPERS}: give each paper.toml a name of its own.")
@@ -63,9 +64,11 @@ def paper(name: str = DEFAULT) -> Paper:
     return by_name[name]
 
 
-def _read(path: Path) -> Paper:
+@cache
+def _read(path: Path, text: bytes) -> Paper:
+    """Parsed once for each text: names of experiments are looked up by the thousand."""
     try:
-        read = msgspec.toml.decode(path.read_bytes(), type=Paper)
+        read = msgspec.toml.decode(text, type=Paper)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is no description of a paper ({error}): see docs/new-paper.md.") from error
     if read.id != path.parent.name:

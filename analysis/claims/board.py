@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis import render
-from analysis.claims import accounts, simulated, undecided
+from analysis.claims import accounts, laws_calculated, simulated, undecided
 from analysis.claims.evidence import Evidence, gather
 from analysis.claims.judging import DEVIATES, NOT_DECIDABLE, REPRODUCED, VERDICTS, Finding, verdict_words
 from analysis.claims.trained import finding
@@ -14,7 +14,9 @@ from analysis.render import Document, Grid, Notes
 from experiments.papers import DEFAULT, paper
 from repro.files import write_bytes
 
-COMPUTED: dict[str, Callable[[], Finding]] = simulated.CLAIMS | accounts.CLAIMS | undecided.CLAIMS
+COMPUTED: dict[str, Callable[[], Finding]] = (
+    simulated.CLAIMS | accounts.CLAIMS | undecided.CLAIMS | laws_calculated.CLAIMS
+)
 COLUMNS = (
     "id",
     "statement",

@@ -6,7 +6,7 @@ there a row of one seed decides nothing, so that a table says less than the scor
 
 from collections.abc import Callable, Iterator, Sequence
 
-from analysis.claims import ablations, scaling, similarity
+from analysis.claims import ablations, laws, scaling, similarity
 from analysis.claims.compared import compared
 from analysis.claims.evidence import View
 from analysis.claims.judging import Finding, Number
@@ -17,7 +17,7 @@ from analysis.tables.tables import Table
 from experiments.registry import load, paper_of
 from repro.spec.experiment import Experiment
 
-COMPUTED: dict[str, Callable[[View], Finding]] = scaling.CLAIMS | ablations.CLAIMS | similarity.CLAIMS
+COMPUTED: dict[str, Callable[[View], Finding]] = scaling.CLAIMS | ablations.CLAIMS | similarity.CLAIMS | laws.CLAIMS
 
 
 def finding(statement: Statement, view: View) -> Finding:

@@ -55,7 +55,7 @@ def fit_form(
     form: Form,
     points: Sequence[tuple[float, float, float]],
     held_out: Sequence[tuple[float, float, float]],
-    starts: int = STARTS,
+    starts: int,
     seed: int = 0,
 ) -> Fitted:
     """Fit (N, M, loss) points from `starts` random starts; of these the one that predicts `held_out` best."""

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from analysis.paper.published import Published, by_place, load_cells
+from analysis.paper.published import Published
+from analysis.paper.statements import cell
 
 OF = "scaling-laws"
 DP = "Data-Parallel"
@@ -28,9 +29,8 @@ def diloco_label(replicas: int) -> str:
 
 def law_parameters(size: str) -> float:
     """N of a size, by `READING`."""
-    shape = by_place(load_cells("table3", OF))
     name = SAME.get(size, size)
-    layers, width = (shape[name, column].value for column in ("Transformer Layers", "QKV Dimension"))
+    layers, width = (printed_cell("table3", name, c).value for c in ("Transformer Layers", "QKV Dimension"))
     if layers is None or width is None:
         raise ValueError(f"Table 3 prints no architecture of {size}")
     return 12 * width**2 * layers + WORDS * width
@@ -51,4 +51,4 @@ def printed_losses(method: str, sizes: Sequence[str] = SIZES) -> list[float]:
 
 def printed_cell(item: str, row: str, column: str) -> Published:
     """A cell of the paper."""
-    return by_place(load_cells(item, OF))[row, column]
+    return cell(item, row, column, OF)

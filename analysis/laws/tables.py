@@ -10,7 +10,7 @@ from functools import cache
 
 from analysis.calculated import Calculated, Line, Results, cell_line
 from analysis.laws import powers
-from analysis.laws.forms import FORMS, HUBER, Fitted, fit_form
+from analysis.laws.forms import FORMS, HUBER, STARTS, Fitted, fit_form
 from analysis.laws.powers import PowerLaw
 from analysis.laws.published import (
     DP,
@@ -192,7 +192,7 @@ def fitted_forms() -> dict[str, Fitted]:
     """The four forms on the printed losses up to 1.3B, by name: seconds, so each is fitted once."""
     points = [(law_parameters(size), float(m), printed_loss(size, diloco_label(m))) for size in SIZES for m in REPLICAS]
     count = len(FITTED) * len(REPLICAS)
-    return {form.name: fit_form(form, points[:count], points[count:]) for form in FORMS}
+    return {form.name: fit_form(form, points[:count], points[count:], STARTS) for form in FORMS}
 
 
 def notes_on_forms() -> Iterator[str]:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.calculated import Calculated, Results
-from analysis.laws.published import DP, OF, diloco_label, law_parameters, printed_cell, printed_loss
-from analysis.paper.published import by_place, load_cells
+from analysis.laws.published import DP, diloco_label, law_parameters, printed_cell, printed_loss
 from analysis.render import Document, Grid, Notes
 from experiments.scaling_laws.figure6 import EVERY, REPLICAS, SIZES
 from repro.network.idealised import BITS, IdealisedRun, Wire, all_reduce_s, wall_clock_s
@@ -79,8 +78,8 @@ def timed_points() -> tuple[Timed, ...]:
 
 def job_of(size: str, replicas: int) -> IdealisedRun:
     """The run of a size, at the batch of Table 9's law."""
-    n, place = law_parameters(size), by_place(load_cells("table9", OF))
-    factor, power = (place[method_of(replicas), column].value for column in ("A", "α"))
+    n = law_parameters(size)
+    factor, power = (printed_cell("table9", method_of(replicas), column).value for column in ("A", "α"))
     assert factor is not None and power is not None
     sequences = factor * n**power
     rate = 1e12 * _value("idealised", "TFLOP/s a chip")

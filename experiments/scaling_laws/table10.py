@@ -10,4 +10,5 @@ EXPERIMENT = Calculation(
     title="The joint power law of N and M",
     place="Table 10; section 6.2",
     by="analysis.laws.tables:refit_table10",
+    reads=("scaling_laws_table4",),
 )

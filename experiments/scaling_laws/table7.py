@@ -10,4 +10,5 @@ EXPERIMENT = Calculation(
     title="Power laws of the loss, method by method",
     place="Table 7; section 6.1",
     by="analysis.laws.tables:refit_table7",
+    reads=("scaling_laws_table4",),
 )

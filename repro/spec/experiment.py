@@ -37,7 +37,8 @@ class Row:
 
     `own` sets batch and rate at a scale, for a row that doesn't take the scale's usual ones; at a scale that it lacks
     the row is left out. `x` is its place on the axis of its figure, where no knob is. `ours` marks a point that the
-    paper's text doesn't name, `parameters` which of the run's parameters are evaluated (Table 3).
+    paper's text doesn't name, `parameters` which of the run's parameters are evaluated (Table 3). A row with `seeds`
+    has so many in miniature, however few are asked for.
     """
 
     labels: tuple[str, ...]
@@ -46,6 +47,11 @@ class Row:
     x: float | None = None
     ours: bool = False
     parameters: str = "outer"
+    seeds: int = 1
+
+    def seeds_at(self, scale: str, asked: int) -> int:
+        """How many seeds it has where `asked` are."""
+        return max(asked, self.seeds) if scale == "mini" else asked
 
 
 @dataclass(frozen=True)
@@ -165,9 +171,9 @@ def expand(experiment: Experiment, scale: str, seeds: int = 1) -> tuple[PlannedR
     rows = [(row, config) for row in experiment.rows if (config := _at_scale(experiment, row, scale)) is not None]
     return tuple(
         _planned(experiment, row, dataclasses.replace(config, seed=seed))
-        for seed in range(seeds)
+        for seed in range(max((row.seeds_at(scale, seeds) for row, _ in rows), default=0))
         for row, config in rows
-        if not _too_short(experiment, config)
+        if seed < row.seeds_at(scale, seeds) and not _too_short(experiment, config)
     )
 
 

@@ -28,6 +28,7 @@ MINI_MODELS = {
     "66k": (6, 96, 2),  # for what depends on the fragments: as many layer fragments as the paper's 500M has
 }
 MINI_LADDER = {"35M": "45k", "100M": "70k", "200M": "118k"}  # Table 5's first sizes
+MINI_LADDER |= {"90M": "70k", "180M": "118k"}  # the same models, as arXiv 2503.09799 calls them
 SMOKE_LAYERS = {"45k": 2, "70k": 3, "118k": 4, "66k": 3}
 PAPER_FRAGMENT = 3  # layers a fragment, which becomes one in miniature
 MINI_VOCAB, MINI_SEQ = CORPORA["mini"].vocab, 128

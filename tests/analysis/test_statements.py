@@ -13,13 +13,25 @@ import pytest
 from claim_worlds import view
 from fabricated import validations
 
-from analysis.claims import ablations, accounts, board, scaling, similarity, simulated, trained, undecided
+from analysis.claims import (
+    ablations,
+    accounts,
+    board,
+    laws,
+    laws_calculated,
+    scaling,
+    similarity,
+    simulated,
+    trained,
+    undecided,
+)
 from analysis.claims.compared import WAYS, compared
 from analysis.claims.evidence import Evidence, View, gather
 from analysis.claims.judging import VERDICTS, Finding, computed, verdict_words
 from analysis.pages.report import build_item
 from analysis.paper import published, statements
 from analysis.tables.tables import table_of
+from experiments.papers import papers
 from experiments.registry import experiment_names, load
 from experiments.streaming import figure8
 from experiments.streaming.table5 import DP, STREAM_30, STREAM_100
@@ -31,7 +43,7 @@ from repro.spec.experiment import Claim, Experiment, Kind, Pair, PlannedRun
 ROOT = Path(__file__).resolve().parents[2]
 PAPER_TEXT = ROOT.parent / "shared" / "reference" / "paper.txt"
 needs_paper = pytest.mark.skipif(not PAPER_TEXT.exists(), reason="the paper's text is not beside this checkout")
-MODULES = (simulated, accounts, undecided)
+MODULES = (simulated, accounts, undecided, laws_calculated)
 MINI = set(verdict_words("mini", "above").values())
 TRAINED = {s.id: s for s in statements.statements() if s.by == "runs"}
 NUMBER = re.compile(r"-?\d+(?:[.,]\d+)*(?:e\d+)?")
@@ -53,15 +65,17 @@ def claims() -> Iterator[tuple[Experiment, Claim]]:
 
 def test_every_statement_is_decided_at_one_place():
     """By a claim of the spec whose runs it names, by a function where something is computed, and by nothing twice."""
-    ids = {s.id: s for s in statements.statements()}
+    every = [s for paper in papers() for s in statements.statements(paper.name)]
+    ids, of_runs = {s.id: s for s in every}, {s.id for s in every if s.by == "runs"}
+    assert len(ids) == len(every)  # of all papers
     data = {claim.statement: experiment.name for experiment, claim in claims() if not claim.sentence}
     assert {name: (experiment,) for name, experiment in data.items()} == {i: ids[i].experiments for i in data}
-    assert not set(data) & set(trained.COMPUTED) and set(data) | set(trained.COMPUTED) == set(TRAINED)
-    assert set(board.COMPUTED) == set(ids) - set(TRAINED)
-    assert set(simulated.CLAIMS) == {i for i, s in ids.items() if s.by == "simulator"}
-    assert set(accounts.CLAIMS) == {i for i, s in ids.items() if s.by == "accounts"}
+    assert not set(data) & set(trained.COMPUTED) and set(data) | set(trained.COMPUTED) == of_runs
+    assert set(board.COMPUTED) == set(ids) - of_runs
+    assert set(simulated.CLAIMS) == {s.id for s in statements.statements() if s.by == "simulator"}
+    assert set(accounts.CLAIMS) == {s.id for s in statements.statements() if s.by == "accounts"}
     assert sum(len(m.CLAIMS) for m in MODULES) == len(board.COMPUTED)
-    assert sum(len(m.CLAIMS) for m in (scaling, ablations, similarity)) == len(trained.COMPUTED)
+    assert sum(len(m.CLAIMS) for m in (scaling, ablations, similarity, laws)) == len(trained.COMPUTED)
     assert all(re.fullmatch(r"[a-z0-9-]{3,40}", i) for i in ids)
 
 
@@ -332,7 +346,7 @@ def test_undecidable_statements_say_why():
 def test_the_board_counts_first_and_shows_every_statement(worlds: dict):
     decisions = board.decide_all(Evidence(worlds["paper", "negated"], worlds["mini", "faithful"]))
     rows = board.counts(decisions, board.CALCULATED, board.PAPER, board.MINI)
-    assert sum(rows.values()) == len(board.COMPUTED) + 2 * len(TRAINED) and set(rows) <= set(VERDICTS)
+    assert sum(rows.values()) == len(statements.statements()) + len(TRAINED) and set(rows) <= set(VERDICTS)
     document = board.board_document(decisions)
     first, calculated, trained, _ = document.sections
     assert first.title == "Verdicts"

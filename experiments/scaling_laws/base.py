@@ -1,0 +1,76 @@
+"""The models of Table 3 and the methods of the paper as configs: what its specs vary.
+
+What the paper leaves open is that of 2501.18512's specs (`experiments.streaming.base`); both train DiLoCo with one
+trainer. M = 1 is DiLoCo with one replica: an outer optimiser alone, with nothing to exchange.
+"""
+
+from dataclasses import replace
+
+from experiments.streaming import base as streaming
+from repro.corpora import CORPORA
+from repro.spec.config import ModelConfig, OuterConfig, RunConfig
+from repro.spec.scales import MINI_LEARNING_RATE, TOKENS_PER_PARAMETER, Setting, method_family
+
+#            layers, hidden dimension (F), heads
+LADDER = {
+    "35M": (6, 2_048, 8),
+    "90M": (9, 3_072, 12),
+    "180M": (12, 4_096, 16),
+    "335M": (15, 5_120, 20),
+    "550M": (18, 6_144, 24),
+    "1.3B": (24, 8_192, 32),
+    "2.4B": (30, 10_240, 40),
+    "4B": (36, 12_288, 48),
+    "10B": (48, 16_384, 64),
+}
+SIZES = tuple(LADDER)[:7]  # those that were tuned: Table 4
+MINI_SIZES = SIZES[:3]  # those with a miniature
+SMALLEST = SIZES[0]
+SEQUENCE, VOCABULARY = 2_048, 32_768
+DP = "Data-Parallel"
+DATA_PARALLEL = 0  # its number of replicas, where methods are counted by theirs
+REPLICAS = (1, 2, 4, 8)  # M
+EVERY = 30  # H
+OUTER_RATES = (0.2, 0.4, 0.6, 0.8, 1.0)  # η
+BEST_OUTER = {1: 0.4, 2: 0.6, 4: 0.6, 8: 0.8}  # Figure 7, from 335M on
+SEEDS = 3  # of the smallest size, in miniature
+GRID_BATCH = 8  # sequences: the middle of a miniature's batches with M = 1 and 2
+OUTER_NOTE = (
+    "The outer rate of a row that doesn't name it is the best one of Figure 7 for its M from 335M on: "
+    + ", ".join(f"{rate:g} for M = {m}" for m, rate in BEST_OUTER.items())
+    + "."
+)
+
+
+def replica_label(replicas: int) -> str:
+    """A method as the paper's tables print it."""
+    return f"DiLoCo, M = {replicas}" if replicas else DP
+
+
+def trained_config(
+    size: str,
+    replicas: int,
+    every: int = EVERY,
+    outer_rate: float | None = None,
+    corpus: str = "c4",
+    overtrain: int = 1,
+    batch_factor: float = 1,
+) -> RunConfig:
+    """A run of the paper; `replicas` 0 is Data-Parallel, `overtrain` λ of section 5.2.
+
+    `batch_factor` multiplies the batch of the method at the size, and leaves the rate.
+    """
+    layers, ffn_width, heads = LADDER[size]
+    shape = ModelConfig(size, layers, ffn_width, heads, VOCABULARY, SEQUENCE, compute_dtype="bfloat16")
+    batch = round(batch_factor * CORPORA["c4"].batch_tokens * max(replicas, 2) / 2 / SEQUENCE)
+    steps = round(overtrain * TOKENS_PER_PARAMETER * shape.params_by_rule / (batch * SEQUENCE))
+    outer = OuterConfig("nesterov", BEST_OUTER.get(replicas, 0.4) if outer_rate is None else outer_rate, momentum=0.9)
+    sync = replace(streaming.diloco(every), outer=outer) if replicas else None
+    inner = streaming.inner(shape, steps)
+    return RunConfig("paper", shape, inner, sync, max(replicas, 1), corpus, batch, steps)
+
+
+def scaled_batch(config: RunConfig, factor: float) -> Setting:
+    """A miniature's setting at `factor` times the middle batch of its method; the rate goes with the batch's root."""
+    middle = GRID_BATCH * max(config.replicas, 2) // 2
+    return Setting(round(middle * factor), MINI_LEARNING_RATE[method_family(config)] * factor**0.5)
