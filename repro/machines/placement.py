@@ -103,13 +103,19 @@ def chips_of(topology: str) -> int:
 
 
 def place(config: RunConfig, asked: Overrides = Overrides()) -> Placement:
-    """The rule: a slice a replica, of the fewest v5e chips that train it in `DAYS` days and divide its batch."""
+    """The rule: a slice a replica, of the fewest v5e chips that train it in `DAYS` days, divide its batch and hold it.
+
+    Where none holds it by the estimate, the fewest that are quick enough.
+    """
     slices = config.replicas if config.sync else DATA_PARALLEL_SLICES
     share = config.batch // slices
     possible = [name for name in SLICES if share % chips_of(name) == 0] or list(SLICES[:1])
-    quick = [name for name in possible if days(config, name, slices) <= DAYS]
-    topology = (quick or possible[-1:])[0]
-    return Placement(topology, slices, resources_for(config, chips_of(topology), slices, topology, asked))
+    quick = [name for name in possible if days(config, name, slices) <= DAYS] or possible[-1:]
+    for topology in quick:
+        resources = resources_for(config, chips_of(topology), slices, topology, asked)
+        if estimate(config, resources) <= FILL * chip(topology).usable_gib * GIB:
+            return Placement(topology, slices, resources)
+    return Placement(quick[0], slices, resources_for(config, chips_of(quick[0]), slices, quick[0], asked))
 
 
 def days(config: RunConfig, topology: str, slices: int) -> float:
