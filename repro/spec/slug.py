@@ -12,14 +12,15 @@
     a100                  α in percent (main: 50, of DiLoCo 0)
     l6 seq em             layers a fragment (main: 3, in miniature 1); sequential ones; the embedding with the first
     plus due              the other sign of the offsets; a first sync as soon as one is due
-    sgd hb adam o80 n60   the outer optimiser (main: Nesterov), its rate in percent (40), its momentum (90)
-    fl                  at paper scale: a final flush
     m4 b0p5 x80           replicas (main: 2); half the main runs' batch a replica; 80 tokens a parameter (main: 20)
-    do r0p5               Dolma; half the usual inner learning rate
+    do                    Dolma
+    sgd hb adam o80 n60   the outer optimiser (main: Nesterov), its rate in percent (40), its momentum (90)
+    fl                    at paper scale: a final flush
+    q2048 r0p5            sequences of 2,048 (main: on C4 1,024); half the usual inner learning rate
     s0                    the seed, always
 
-Decimals have a p. What has no code here (a decay, a width, ...) the hash alone tells apart; where not all codes fit the
-last ones are left out, never the seed.
+Decimals have a p. What has no code here (a decay, a width, ...) the hash alone tells apart; where not all codes fit
+h30 is left out, then the last ones, never the seed.
 """
 
 import re
@@ -35,6 +36,8 @@ OUTER_CODES = {"heavy_ball": "hb"}
 FORMAT = {"diloco": "bfloat16", "stream": "e3m0"}
 DELAY = {"diloco": 0, "stream": 1}
 MIX = {"diloco": 0.0, "stream": 0.5}
+SEQUENCE = {"c4": 1_024, "dolma": 2_048}  # of the main runs
+EVERY = "h30"  # which most have
 RATE, MOMENTUM = 0.4, 0.9  # of the outer optimiser
 
 
@@ -45,7 +48,7 @@ def slug(config: RunConfig, limit: int) -> str:
     codes = [code for code in (scale, size, *_method(config), *_run(config)) if code]
     seed = f"-s{config.seed}"
     while len("-".join(codes)) + len(seed) > limit and len(codes) > 1:
-        codes.pop()
+        codes.remove(EVERY) if EVERY in codes else codes.pop()
     return "-".join(codes)[: limit - len(seed)].rstrip("-") + seed
 
 
@@ -64,8 +67,6 @@ def _method(config: RunConfig) -> Iterator[str]:
             yield from _fragments(sync.fragments, PAPER_FRAGMENT if config.scale == "paper" else 1)
         yield "plus" if sync.offset_sign == 1 else ""
         yield "due" if sync.first_sync == "due" else ""
-        yield _outer(sync.outer)
-        yield "fl" if sync.flush == "last" and config.scale == "paper" else ""
 
 
 def _codec(codec: CodecConfig, main: str) -> str:
@@ -89,7 +90,7 @@ def _outer(outer: OuterConfig) -> str:
 
 
 def _run(config: RunConfig) -> Iterator[str]:
-    """Replicas, their batch and the length, then corpus and rate, each where it isn't that of the main runs."""
+    """Replicas, their batch and the length, corpus, outer optimiser and rate, each where it isn't the main runs'."""
     model = config.model
     replicas = config.replicas if config.sync else 2
     batch = _batch(config, replicas)
@@ -98,6 +99,11 @@ def _run(config: RunConfig) -> Iterator[str]:
     of_batch = ("" if replicas == 2 else f"m{replicas}") + ("" if batch == 1 else f"b{_number(batch)}")
     yield of_batch + ("" if main else f"x{_number(tokens)}")
     yield "" if config.corpus in ("c4", "mini", "smoke") else config.corpus[:2]
+    if config.sync is not None:
+        yield _outer(config.sync.outer)
+        yield "fl" if config.sync.flush == "last" and config.scale == "paper" else ""
+    length = SEQUENCE.get(config.corpus, model.seq_len) if config.scale == "paper" else model.seq_len
+    yield "" if model.seq_len == length else f"q{model.seq_len}"
     usual = usual_rate(config)
     rate = round(config.inner.learning_rate / usual, 6) if usual > 0 else 1  # the rule ends at 12 billion parameters
     yield "" if rate == 1 else f"r{_number(rate)}"
