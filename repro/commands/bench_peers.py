@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from repro.commands.peers.serve import SEQUENCE, SHAPES, Shape
+from repro.diloco.jax_settings import xla_flags
 from repro.errors import UserError
 from repro.files import write_bytes
 from repro.machines.hardware import ALLOCATOR
@@ -35,17 +36,18 @@ FALLING = 0.98  # of the first loss, at most, after all steps: random tokens, al
 
 @dataclass(frozen=True)
 class Contestant:
-    """A program that serves one shape (`repro.commands.peers.serve`), and whether it gets our sweeps' allocator."""
+    """A program that serves one shape (`repro.commands.peers.serve`), and what it gets of our sweeps' environment."""
 
     name: str
     command: tuple[str, ...]
     allocator: bool
+    flags: str = ""  # of XLA
 
 
 def contestants(shape: str, torch: Path | None, nanodo: Path | None) -> list[Contestant]:
     """Ours first."""
     step = "repro.commands.peers.{}_step".format
-    own = Contestant(OWN, (sys.executable, "-m", step("own"), shape), True)
+    own = Contestant(OWN, (sys.executable, "-m", step("own"), shape), True, xla_flags("", smoke=False))
     peers = []
     if nanodo is not None:
         peers.append(("NanoDO", (sys.executable, "-m", step("nanodo"), shape, str(nanodo))))
@@ -59,7 +61,7 @@ class Server:
     """A running contestant."""
 
     def __init__(self, contestant: Contestant, environment: dict[str, str]) -> None:
-        own = {**environment, **(ALLOCATOR if contestant.allocator else {})}
+        own = {**environment, **(ALLOCATOR if contestant.allocator else {}), "XLA_FLAGS": contestant.flags}
         self.name = contestant.name
         self._process = subprocess.Popen(
             contestant.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8", cwd=TOP, env=own
@@ -208,8 +210,15 @@ def main() -> int:
     text = peers_report(measured)
     print(text)
     if args.write:
-        write_bytes(args.write, (PAGE + text + "\n").encode())
+        write_bytes(args.write, page(text, args.write).encode())
     return 0
+
+
+def page(tables: str, old: Path) -> str:
+    """The page with new tables; the sections below them, which people write, stay as they are in the `old` one."""
+    written = old.read_text(encoding="utf-8") if old.exists() else ""
+    _, heading, below = written.partition("\n## ")
+    return f"{PAGE}{tables}\n{heading}{below}"
 
 
 def _lines(measured: Measured) -> list[tuple[str, str, str]]:
@@ -225,7 +234,8 @@ Written by `make bench-peers`. One training step of the same decoder in float32,
 clipping, on one core; ours and PyTorch's with QK-norm and z-loss, NanoDO's without, as its source has none. Shape d is
 Streaming DiLoCo with two replicas, synchronisation included, against data-parallel steps of the others on as many
 tokens.
-"+ allocator" gives a peer the settings of the C library that our sweeps start workers with.
+Ours has what sweeps start workers with: settings of the C library, and LLVM's first level of effort. "+ allocator"
+gives a peer the former; the latter makes NanoDO's step slower.
 
 """
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from repro.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_USER_ERROR
 from repro.evaluation.tasks import METRICS, EvalSpec, read_result
-from repro.machines.hardware import Hardware, platforms
+from repro.machines.hardware import Hardware, scoring_environment
 from repro.machines.seats import check_workers, seats
 from repro.pool import AGAIN, Pool
 from repro.runs.folder import RunFolder
@@ -57,7 +57,7 @@ def evaluate_all(
     check_workers(workers, hardware)
     _make_questions(jobs, cache, source)
     words = ["--root", str(root), "--cache", str(cache), "--batch", str(batch), "--source", source]
-    shared = {**os.environ, **platforms(hardware, os.environ)}
+    shared = scoring_environment(hardware, os.environ)
     own = [shared | seat for seat in seats(hardware, min(workers, len(jobs)), 1, os.environ)]
     pool = _Pool({f"{job.run_id} {job.spec.id(job.step)}": job for job in jobs}, (*WORKER, *words), own)
     pool.root = root

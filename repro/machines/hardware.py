@@ -134,10 +134,18 @@ def training_environment(hardware: Hardware, environment: Mapping[str, str], *, 
 
     What compiles fast on a CPU makes slow kernels for an accelerator: there XLA keeps its own measure.
     """
-    variables = {**environment, **platforms(hardware, environment)}
+    variables = scoring_environment(hardware, environment)
     if hardware.is_cpu:
-        variables |= {**ALLOCATOR, "XLA_FLAGS": xla_flags(environment.get("XLA_FLAGS", ""), smoke=smoke)}
+        variables["XLA_FLAGS"] = xla_flags(environment.get("XLA_FLAGS", ""), smoke=smoke)
     return variables
+
+
+def scoring_environment(hardware: Hardware, environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that only scores on `hardware`: its parent's, and the platform.
+
+    XLA keeps its own measure, so that scores are those of the parent's process to the bit.
+    """
+    return {**environment, **platforms(hardware, environment), **(ALLOCATOR if hardware.is_cpu else {})}
 
 
 def train_here(*, smoke: bool, simulated: bool = False) -> None:
