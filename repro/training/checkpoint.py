@@ -42,6 +42,18 @@ class Damaged(Exception):
     """A checkpoint that can't be read or is not what was saved, and why; raised in all processes together."""
 
 
+class _Manager(ocp.CheckpointManager):
+    """Orbax's, which asks JAX's preemption service nothing.
+
+    `processes.stop_at` asks it, by the loop's count of looks. Asked at each save by the step as well, the service takes
+    that for the furthest look of this process, and names one to stop at that may be past: a signal was never heard.
+    """
+
+    def reached_preemption(self, step: int) -> bool:
+        """Never: who stops a run saves by itself."""
+        return False
+
+
 class Checkpoints:
     """The newest checkpoints of one run. All processes of the run call each method together."""
 
@@ -57,7 +69,7 @@ class Checkpoints:
             options = ocp.CheckpointManagerOptions(
                 max_to_keep=keep, cleanup_tmp_directories=True, enable_async_checkpointing=True
             )
-        self._manager = ocp.CheckpointManager(self.folder, options=options)
+        self._manager = _Manager(self.folder, options=options)
 
     def steps(self) -> list[int]:
         """Steps that were saved, ascending."""

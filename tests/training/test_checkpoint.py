@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import rig
 import tiny
+from jax.experimental import multihost_utils
 
 from repro.diloco.mesh import batch_sharding
 from repro.errors import UserError
@@ -44,6 +45,14 @@ def trained(layout: Layout, folder: Path) -> TrainState:
             checkpoints.save(state)
     checkpoints.close()
     return state
+
+
+def test_a_save_asks_no_preemption_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop asks it by its looks: a step between them would be taken for one, and a signal never be heard."""
+    asked: list[int] = []
+    monkeypatch.setattr(multihost_utils, "reached_preemption_sync_point", lambda step: bool(asked.append(step)))
+    trained(Layout.of(ALONE, tiny.ONE), tmp_path)
+    assert asked == []
 
 
 def numbers(state: TrainState) -> Any:
