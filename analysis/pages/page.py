@@ -62,7 +62,7 @@ def report_page(source: Source, out: Path) -> str:
     parts = [
         f"<h1>{html.escape(title)}</h1>",
         f"<p>{html.escape(_runs_in_words(source, by_item))}</p>",
-        *_scoreboard(decisions, names),
+        *(_scoreboard(decisions, names) if decisions else _contents(names, scoreboard=False)),
     ]
     for name in names:
         body = items.section(name, items.documents(name, source, by_item, out), decisions)
@@ -83,9 +83,10 @@ def _scoreboard(decisions: tuple[Decision, ...], names: Sequence[str]) -> list[s
     ]
 
 
-def _contents(names: Sequence[str]) -> list[str]:
+def _contents(names: Sequence[str], *, scoreboard: bool = True) -> list[str]:
     links = [f'<a href="#{name}">{html.escape(items.item_label(name))}</a>' for name in names]
-    return ['<nav id="contents" aria-label="Contents"><a href="#scoreboard">Scoreboard</a>', *links, "</nav>"]
+    first = '<a href="#scoreboard">Scoreboard</a>' if scoreboard else ""
+    return [f'<nav id="contents" aria-label="Contents">{first}', *links, "</nav>"]
 
 
 def _runs_in_words(source: Source, by_item: Mapping[str, Sequence[Result]]) -> str:

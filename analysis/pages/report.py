@@ -68,6 +68,8 @@ def build_item(
             built.append(build_item("claims", scale, seeds, root, out, own=own, of=of))
         return "\n\n".join(built)
     if name == "claims":
+        if not statements(of):
+            raise UserError(f"{of} has no statements: its folder of data/papers lacks a claims.csv.")
         from analysis.claims.board import build_claims  # the simulator, which no table of runs needs
 
         return build_claims(seeds, root, out, own=own, of=of)

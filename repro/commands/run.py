@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.commands import options
@@ -43,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     from repro.spec.experiment import expand
 
     experiments = options.chosen(args)
+    if not experiments:
+        return _nothing(args)
     if not any(experiment.scored for experiment in experiments):
         options.refuse(args, ("eval",), f"nothing of {args.experiment} is scored")
     # One seed first: every item has its first results before any has its second.
@@ -58,6 +61,16 @@ def run(args: argparse.Namespace) -> int:
         print(f"repro: {run_id} failed before: {reason} (--retry-failed tries it again)", file=sys.stderr)
     left = tuple(run for run in runs if run.run_id not in failures)
     return _run(args, left, bool(before.crashed), bool(failures or damaged))
+
+
+def _nothing(args: argparse.Namespace) -> int:
+    """A paper without runs: its root is made all the same, for the commands that come after."""
+    from experiments.papers import paper
+
+    print(f"{paper(args.paper).short} has nothing to train: `build` shows what is calculated.", file=sys.stderr)
+    if isinstance(args.root, Path):
+        args.root.mkdir(parents=True, exist_ok=True)
+    return 0
 
 
 def _run(args: argparse.Namespace, runs: tuple[PlannedRun, ...], crashed: bool, failed: bool) -> int:

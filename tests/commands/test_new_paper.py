@@ -104,3 +104,18 @@ def test_a_module_must_name_itself(diloco: Path):
     sys.modules["experiments.diloco.workers"].EXPERIMENT = wrong
     with pytest.raises(UserError, match=r"workers.py names itself 'workers': set name='diloco_w"):
         load("diloco_workers")
+
+
+def test_a_paper_without_runs_goes_all_the_way_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """As `make paper PAPER=eager` does on an empty root; it has no statements to ask for."""
+    where = ["--paper", "eager", "--scale", "smoke", "--root", str(tmp_path / "runs")]
+    for command in ("run", "evaluate", "build"):
+        out = ["--out", str(tmp_path)] if command == "build" else []
+        assert main([command, "all", *where, *out]) == 0
+    assert main(["report", *where, "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert "Eager Updates has nothing to train" in said.err and "45 of 45 print as published" in said.out
+    page = (tmp_path / "eager_report.html").read_text(encoding="utf-8")
+    assert 'id="eager_table5"' in page and 'id="scoreboard"' not in page
+    assert main(["build", "claims", "--paper", "eager"]) == 2
+    assert "eager has no statements" in capsys.readouterr().err

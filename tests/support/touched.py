@@ -39,7 +39,12 @@ def call_the_rest(root: Path) -> None:
             for form in ([], ["--json"])
         ]
         simulated = [["simulate", "--table4"], ["simulate", "--table4", "--json"], [*SIMULATE, *plot]]
-        for words in (*plans, *simulated, empty, results):
+        beside = [
+            [*command, "--paper", paper, "--scale", "smoke", "--root", str(root), "--out", folder]
+            for paper in ("scaling-laws", "eager")
+            for command in (["build", "all"], ["report"])
+        ]
+        for words in (*plans, *simulated, *beside, empty, results):
             if code := repro(words):
                 raise SystemExit(f"{' '.join(words)} ended with {code}")
     for displayed in (show("table3", root, 1, "smoke"), scoreboard(["table3"], root, 1)):
