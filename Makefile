@@ -144,9 +144,10 @@ test: $(TEST_ENV)  ## all tests but the slow ones, and the linters
 test-fast: $(TEST_ENV)  ## the tests without compiled programs
 	@$(PY) -m pytest -n 3 --dist worksteal -m "not slow and not compiles"
 
-smoke: $(TEST_ENV)  ## make paper SCALE=smoke, and whether every function of analysis was called
+smoke: $(TEST_ENV)  ## every paper at SCALE=smoke, and whether every function of analysis was called
 	@rm -rf $(call quoted,$(OUT)/coverage); mkdir -p $(call quoted,$(OUT)/coverage)
-	@COVERAGE_FILE=$(call quoted,$(OUT)/coverage/data) $(MAKE) -s paper SCALE=smoke PY="$(PY) -m coverage run --parallel-mode --source analysis"
+	@export COVERAGE_FILE=$(call quoted,$(OUT)/coverage/data); for paper in '' scaling-laws eager; do \
+		$(MAKE) -s paper PAPER=$$paper SCALE=smoke PY="$(PY) -m coverage run --parallel-mode --source analysis" || exit 1; done
 	@PYTHONPATH=. $(PY) tests/support/touched.py --root $(call quoted,$(ROOT)) --data $(call quoted,$(OUT)/coverage/data)
 
 test-slow: $(TEST_ENV)  ## the larger drawn grids and long kills

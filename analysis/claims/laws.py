@@ -26,6 +26,7 @@ TABLE4, BATCHES, RATES = "scaling_laws_table4", "scaling_laws_batches", "scaling
 CADENCE, OVERTRAINING = "scaling_laws_cadence", "scaling_laws_overtraining"
 LOW, HIGH = 0.4, 0.8  # outer rates between which a step is asked for
 SHORT, LONG = CADENCES[1], CADENCES[-2]  # H = 5 and 100
+PARABOLA = 3  # points that it takes
 TWO = math.sqrt(2)  # how many times the spread of a difference that of two differences is
 
 
@@ -168,9 +169,9 @@ def _batch_part(view: View, fewer: int, more: int) -> JudgedDifference:
     name = f"{replica_label(more)} less {replica_label(fewer)}"
     best, results = [], []
     for m in (fewer, more):
-        rows = [batch_row(m, factor) for factor in FACTORS]
+        rows = [row for factor in FACTORS if view.row(BATCHES, row := batch_row(m, factor))]
         runs = [view.row(BATCHES, row) for row in rows]
-        if not all(runs):
+        if len(rows) < PARABOLA:
             return JudgedDifference(name, judge_order(()), ())
         logs = [math.log2(row[0].run.config.batch) for row in runs]
         by_seed = [view.losses(BATCHES, row) for row in rows]

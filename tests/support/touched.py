@@ -1,6 +1,6 @@
 """Which functions of `analysis` the commands of a user reach: the last step of `make smoke`.
 
-Coverage was recorded while `make paper SCALE=smoke` ran; what a user calls beside it, the simulator's own outputs,
+Coverage was recorded while `make paper SCALE=smoke` ran, for each paper; what a user calls beside it, the simulator's own outputs,
 a figure without runs and a notebook's cells, is called here. Exit code 1, with their names, where a function was not
 called.
 """
@@ -39,12 +39,7 @@ def call_the_rest(root: Path) -> None:
             for form in ([], ["--json"])
         ]
         simulated = [["simulate", "--table4"], ["simulate", "--table4", "--json"], [*SIMULATE, *plot]]
-        beside = [
-            [*command, "--paper", paper, "--scale", "smoke", "--root", str(root), "--out", folder]
-            for paper in ("scaling-laws", "eager")
-            for command in (["build", "all"], ["report"])
-        ]
-        for words in (*plans, *simulated, *beside, empty, results):
+        for words in (*plans, *simulated, empty, results):
             if code := repro(words):
                 raise SystemExit(f"{' '.join(words)} ended with {code}")
     for displayed in (show("table3", root, 1, "smoke"), scoreboard(["table3"], root, 1)):
