@@ -1,8 +1,8 @@
 """Which functions of `analysis` the commands of a user reach: the last step of `make smoke`.
 
-Coverage was recorded while `make paper SCALE=smoke` ran, for each paper; what a user calls beside it, the simulator's own outputs,
-a figure without runs and a notebook's cells, is called here. Exit code 1, with their names, where a function was not
-called.
+Coverage was recorded while `make paper SCALE=smoke` ran, for each paper; what a user calls beside it, the simulator's
+own outputs, a figure without runs and a notebook's cells, is called here. Exit code 1, with their names, where a
+function was not called.
 """
 
 import argparse
