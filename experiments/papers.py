@@ -28,6 +28,7 @@ class Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     authors: tuple[str, ...]
     year: int
     covers: str  # what of it is here, in a sentence
+    states: tuple[str, ...] = ()  # keys of `analysis.paper.assumptions` that it settles itself, so that none is assumed
 
     @property
     def package(self) -> str:

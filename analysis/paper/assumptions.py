@@ -5,7 +5,7 @@ that the paper states (H, M, τ = 1, the outer learning rate, z-loss, QK-norm) i
 not listed.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from repro.corpora import CORPORA
@@ -15,6 +15,7 @@ from repro.spec.formats import FORMATS
 from repro.spec.optim_state import OUTER
 from repro.spec.validation import declared_windows
 
+MINIATURES = ("batch", "inner learning rate", "warm-up", "vocabulary")  # of which they have their own
 PAPER_LONGEST_EVERY = 100  # H of the sparser main runs, for counting rounds
 
 
@@ -39,11 +40,18 @@ def assumptions(config: RunConfig) -> tuple[Assumption, ...]:
     return tuple(every)
 
 
-def footnotes(runs: Iterable[PlannedRun]) -> tuple[Assumption, ...]:
-    """The assumptions of all runs, each once: where runs differ, the choice says which run has which."""
+def footnotes(runs: Iterable[PlannedRun], stated: Collection[str] = ()) -> tuple[Assumption, ...]:
+    """The assumptions of all runs, each once: where runs differ, the choice says which run has which.
+
+    `stated` are keys of what their paper itself states (`experiments.papers.Paper.states`); a miniature has its own
+    batch, rate, warm-up and vocabulary all the same, and says so.
+    """
     by_key: dict[str, list[tuple[PlannedRun, Assumption]]] = {}
     for run in {run.row: run for run in runs}.values():
         for assumption in assumptions(run.config):
+            own = run.config.scale != "paper" and assumption.key in MINIATURES
+            if assumption.key in stated and not own:
+                continue
             by_key.setdefault(assumption.key, []).append((run, assumption))
     return tuple(_merged(key, group) for key, group in by_key.items())
 

@@ -66,7 +66,7 @@ def plan_json(experiment: Experiment, scale: str, seeds: int = 1) -> str:
         "runs": [asdict(entry) for entry in plan(experiment, scale, seeds)],
         "left_out": [{"row": row, "why": why} for row, why in left_out(experiment, scale)],
         "notes": list(experiment.notes),
-        "assumptions": [asdict(assumption) for assumption in footnotes(runs)],
+        "assumptions": [asdict(assumption) for assumption in footnotes(runs, paper_of(experiment.name).states)],
     }
     return json.dumps(facts, indent=1)
 
@@ -84,7 +84,7 @@ def plan_text(experiment: Experiment, scale: str, seeds: int = 1) -> str:
     if missing:
         parts += ["Left out:", *(f"- {row}: {why}" for row, why in missing), ""]
     parts += ["What the paper leaves open:", *(f"- {note}" for note in experiment.notes)]
-    parts += [f"- {assumption.sentence}" for assumption in footnotes(runs)]
+    parts += [f"- {assumption.sentence}" for assumption in footnotes(runs, paper_of(experiment.name).states)]
     return "\n".join(parts)
 
 

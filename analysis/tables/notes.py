@@ -47,6 +47,7 @@ def closing(table: Table) -> tuple[Notes, ...]:
     for row, why in left_out(table.experiment, table.scale):
         missing.setdefault(why, []).append(row)
     runs = [result.run for result in table.results]
+    stated = paper_of(table.experiment.name).states
     sections = (
         Notes(f"Left out at scale {table.scale}", tuple(f"{why}: {'; '.join(rows)}" for why, rows in missing.items())),
         Notes("Rows that are one run", shared_rows(runs)),
@@ -54,7 +55,10 @@ def closing(table: Table) -> tuple[Notes, ...]:
         Notes("Runs", tuple(_run_lines(table.rows))),
         Notes(
             "What the paper leaves open",
-            (*table.experiment.notes, *(assumption.sentence for assumption in footnotes(runs))),
+            (
+                *table.experiment.notes,
+                *(assumption.sentence for assumption in footnotes(runs, stated)),
+            ),
         ),
     )
     return tuple(notes for notes in sections if notes.lines)

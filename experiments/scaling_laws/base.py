@@ -1,13 +1,17 @@
 """The models of Table 3 and the methods of the paper as configs: what its specs vary.
 
-What the paper leaves open is that of 2501.18512's specs (`experiments.streaming.base`); both train DiLoCo with one
-trainer. M = 1 is DiLoCo with one replica: an outer optimiser alone, with nothing to exchange.
+Rates and batches at paper scale follow the paper's own laws. What it leaves open is that of 2501.18512's specs
+(`experiments.streaming.base`); both train DiLoCo with one trainer. M = 1 is DiLoCo with one replica: an outer optimiser
+alone, with nothing to exchange.
 """
 
+import csv
+import math
 from dataclasses import replace
+from functools import cache
 
+from experiments.papers import paper
 from experiments.streaming import base as streaming
-from repro.corpora import CORPORA
 from repro.spec.config import ModelConfig, OuterConfig, RunConfig
 from repro.spec.scales import MINI_LEARNING_RATE, TOKENS_PER_PARAMETER, Setting, method_family
 
@@ -26,7 +30,7 @@ LADDER = {
 SIZES = tuple(LADDER)[:7]  # those that were tuned: Table 4
 MINI_SIZES = SIZES[:3]  # those with a miniature
 SMALLEST = SIZES[0]
-SEQUENCE, VOCABULARY = 2_048, 32_768
+SEQUENCE, VOCABULARY, WARMUP = 2_048, 32_768, 1_000
 DP = "Data-Parallel"
 DATA_PARALLEL = 0  # its number of replicas, where methods are counted by theirs
 REPLICAS = (1, 2, 4, 8)  # M
@@ -35,11 +39,21 @@ OUTER_RATES = (0.2, 0.4, 0.6, 0.8, 1.0)  # η
 BEST_OUTER = {1: 0.4, 2: 0.6, 4: 0.6, 8: 0.8}  # Figure 7, from 335M on
 SEEDS = 3  # of the smallest size, in miniature
 GRID_BATCH = 8  # sequences: the middle of a miniature's batches with M = 1 and 2
+SETTINGS_NOTE = (
+    "At paper scale: inner rate and batch by the laws of Tables 8 and 9, to the nearest powers of √2 and 2, the batch "
+    f"read in sequences of {SEQUENCE:,}, in which the laws meet the minima of Figure 4; as tokens it would be 30 at "
+    f"{SMALLEST}."
+)
+ARITHMETIC_NOTE = (
+    f"Parameters are float32 here, and {VOCABULARY:,} pieces fill the vocabulary; the paper trains bfloat16 weights "
+    "and gradients, and pads 32,000 words."
+)
 OUTER_NOTE = (
     "The outer rate of a row that doesn't name it is the best one of Figure 7 for its M from 335M on: "
     + ", ".join(f"{rate:g} for M = {m}" for m, rate in BEST_OUTER.items())
     + "."
 )
+NOTES = (SETTINGS_NOTE, ARITHMETIC_NOTE, OUTER_NOTE)
 
 
 def replica_label(replicas: int) -> str:
@@ -62,12 +76,37 @@ def trained_config(
     """
     layers, ffn_width, heads = LADDER[size]
     shape = ModelConfig(size, layers, ffn_width, heads, VOCABULARY, SEQUENCE, compute_dtype="bfloat16")
-    batch = round(batch_factor * CORPORA["c4"].batch_tokens * max(replicas, 2) / 2 / SEQUENCE)
+    batch = round(batch_factor * batch_by_law(shape, replicas))
     steps = round(overtrain * TOKENS_PER_PARAMETER * shape.params_by_rule / (batch * SEQUENCE))
+    inner = replace(
+        streaming.inner(shape, steps),
+        learning_rate=rate_by_law(shape, replicas),
+        warmup_steps=min(WARMUP, steps),
+        weight_decay=1 / steps,
+    )
     outer = OuterConfig("nesterov", BEST_OUTER.get(replicas, 0.4) if outer_rate is None else outer_rate, momentum=0.9)
     sync = replace(streaming.diloco(every), outer=outer) if replicas else None
-    inner = streaming.inner(shape, steps)
     return RunConfig("paper", shape, inner, sync, max(replicas, 1), corpus, batch, steps)
+
+
+def batch_by_law(shape: ModelConfig, replicas: int) -> int:
+    """Sequences a step by Table 9, to the nearest power of two; never fewer than one a replica."""
+    factor, power = printed_law("table9", replicas)
+    return max(2 ** round(math.log2(factor * shape.params_by_rule**power)), replicas, 1)
+
+
+def rate_by_law(shape: ModelConfig, replicas: int) -> float:
+    """The inner rate by Table 8, to the nearest power of √2."""
+    factor, power = printed_law("table8", replicas)
+    return 2 ** (round(2 * math.log2(factor * shape.params_by_rule**power)) / 2)
+
+
+@cache
+def printed_law(item: str, replicas: int) -> tuple[float, float]:
+    """A and α of a method as the paper prints them: its numbers stand in data/papers alone, so they are read there."""
+    with (paper("scaling-laws").folder / f"{item}.csv").open(newline="", encoding="utf-8") as file:
+        cells = {(cell["row"], cell["column"]): float(cell["value"]) for cell in csv.DictReader(file)}
+    return cells[replica_label(replicas), "A"], cells[replica_label(replicas), "α"]
 
 
 def scaled_batch(config: RunConfig, factor: float) -> Setting:

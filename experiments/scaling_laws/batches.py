@@ -6,7 +6,7 @@ rises less beyond them.
     make scaling_laws_batches
 """
 
-from experiments.scaling_laws.base import OUTER_NOTE, SMALLEST, replica_label, scaled_batch, trained_config
+from experiments.scaling_laws.base import NOTES, SMALLEST, replica_label, scaled_batch, trained_config
 from experiments.scaling_laws.table4 import METHODS
 from repro.spec.experiment import Experiment, Row
 
@@ -38,7 +38,7 @@ EXPERIMENT = Experiment(
     rows=tuple(grid_row(m, factor) for m in METHODS for factor in FACTORS),
     axis="batch, as a multiple of the middle one",
     notes=(
-        OUTER_NOTE,
+        *NOTES,
         "The middle of the miniature's batches is 8 sequences up to M = 2 and 4 a replica beyond; its rate goes with "
         "the root of the batch, where the paper tunes it at each batch.",
     ),

@@ -7,7 +7,7 @@ The paper finds H = 1 worst, then a loss that grows with H, less so for M = 1 an
 
 from itertools import pairwise
 
-from experiments.scaling_laws.base import OUTER_NOTE, replica_label, trained_config
+from experiments.scaling_laws.base import NOTES, replica_label, trained_config
 from experiments.streaming.base import at_each
 from repro.spec.experiment import Claim, Experiment, Row
 
@@ -60,7 +60,7 @@ EXPERIMENT = Experiment(
     ),
     axis="H",
     notes=(
-        OUTER_NOTE,
+        *NOTES,
         "The paper tunes the outer rate anew at each H; here it is that of H = 30, and the experiment on outer rates "
         "has the grid for M = 2.",
     ),

@@ -5,7 +5,7 @@ The paper finds the best rate to grow with M and with H, and not to depend on th
     make scaling_laws_outer_rates
 """
 
-from experiments.scaling_laws.base import OUTER_RATES, REPLICAS, replica_label, trained_config
+from experiments.scaling_laws.base import NOTES, OUTER_RATES, REPLICAS, replica_label, trained_config
 from experiments.scaling_laws.cadence import CADENCES, cadence_label
 from repro.spec.experiment import Experiment, Row
 
@@ -38,5 +38,8 @@ EXPERIMENT = Experiment(
         for rate in OUTER_RATES
     ),
     axis="outer learning rate",
-    notes=("Inner rate and batch stay those of the method: the paper tunes them together with the outer rate.",),
+    notes=(
+        *NOTES[:2],
+        "Inner rate and batch stay those of the method: the paper tunes them together with the outer rate.",
+    ),
 )

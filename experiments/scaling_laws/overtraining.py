@@ -8,7 +8,7 @@ The paper finds parallel lines: the differences between methods don't change wit
 from experiments.scaling_laws.base import (
     DATA_PARALLEL,
     DP,
-    OUTER_NOTE,
+    NOTES,
     SMALLEST,
     replica_label,
     scaled_batch,
@@ -55,7 +55,7 @@ EXPERIMENT = Experiment(
     ),
     axis="overtraining, times 20 tokens a parameter",
     notes=(
-        OUTER_NOTE,
+        *NOTES,
         "Ours is validated on text held out of Dolma, at paper scale, where the paper validates on C4.",
     ),
 )

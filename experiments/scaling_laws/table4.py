@@ -12,7 +12,7 @@ from itertools import pairwise
 from experiments.scaling_laws.base import (
     DATA_PARALLEL,
     DP,
-    OUTER_NOTE,
+    NOTES,
     REPLICAS,
     SEEDS,
     SIZES,
@@ -49,5 +49,5 @@ EXPERIMENT = Experiment(
             ),
         ),
     ),
-    notes=(OUTER_NOTE,),
+    notes=NOTES,
 )

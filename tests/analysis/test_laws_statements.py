@@ -13,16 +13,18 @@ from analysis.claims import board, laws, laws_calculated, trained
 from analysis.claims.evidence import Evidence, View, experiments, gather
 from analysis.laws import tables
 from analysis.pages.page import build_page
+from analysis.paper.plan import plan_text
+from analysis.paper.published import load_cells
 from analysis.paper.statements import statements
 from experiments.registry import load
-from experiments.scaling_laws.base import DP, SIZES
+from experiments.scaling_laws.base import BEST_OUTER, DP, LADDER, SIZES
 from repro.results.read import Result
 from repro.spec.experiment import PlannedRun, expand
 
 OF = "scaling-laws"
 TRAINED = {s.id: s for s in statements(OF) if s.by == "runs"}
 CALCULATED = {s.id for s in statements(OF) if s.by != "runs"}
-MIDDLE = {"paper": 128, "mini": 8}  # sequences of Data-Parallel
+MIDDLE = {"paper": 32, "mini": 8}  # sequences of Data-Parallel
 
 
 def replicas(run: PlannedRun) -> int:
@@ -169,3 +171,30 @@ def test_the_board_and_the_report_of_a_paper_are_its_own(worlds: dict, tmp_path:
     text = page.read_text(encoding="utf-8")
     assert page.name == "scaling_laws_report.html" and 'id="scaling_laws_table7"' in text and 'id="table5"' not in text
     assert gather(1, tmp_path / "runs", own=True, of=OF).mini.results.keys() == set(experiments(OF))
+
+
+def test_settings_at_paper_scale_are_those_of_the_papers_laws():
+    """By hand: 16319.2 · 35.65M^-0.819 = 0.0106, which is nearest to 2^-6.5; 0.22592 · 35.65M^0.281 = 30, to 32."""
+    dp, one = (run.config for run in expand(load("scaling_laws_table4"), "paper")[:2])
+    assert dp.inner.learning_rate == 2**-6.5 and dp.batch * dp.model.seq_len == 2**16
+    assert (one.inner.learning_rate, one.batch) == (2**-7.5, 32)  # 74620.6 N^-0.945 = 0.0054, 0.01361 N^0.435 = 26
+    assert (dp.inner.warmup_steps, dp.inner.final_fraction, dp.inner.weight_decay) == (1_000, 0.05, 1 / dp.steps)
+    for run in expand(load("scaling_laws_table4"), "paper"):
+        assert run.config.tokens == pytest.approx(20 * run.config.model.params_by_rule, rel=1e-3)
+        assert math.log2(run.config.batch).is_integer() and (2 * math.log2(run.config.inner.learning_rate)).is_integer()
+
+
+def test_its_table_of_models_is_what_its_specs_have():
+    cells = {(cell.row, cell.column): cell.value for cell in load_cells("table3", OF)}
+    for size, (layers, hidden, heads) in LADDER.items():
+        name = {"335M": "330M"}.get(size, size)
+        columns = ("Transformer Layers", "Hidden Dimension", "Attention Heads", "QKV Dimension")
+        assert tuple(cells[name, column] for column in columns) == (layers, hidden, heads, hidden / 4)
+    best = {cell.row: cell.value for cell in load_cells("figure7", OF)}
+    assert {m: best[f"2.4B | DiLoCo, M = {m}"] for m in BEST_OUTER} == BEST_OUTER
+
+
+def test_a_plan_says_of_a_paper_only_what_that_paper_leaves_open():
+    of_paper, of_mini = (plan_text(load("scaling_laws_table4"), scale) for scale in ("paper", "mini"))
+    assert "Kaplan" not in of_paper and "recalled" not in of_paper + of_mini and "laws of Tables 8 and 9" in of_paper
+    assert "inner learning rate:" in of_mini and "inner learning rate:" not in of_paper
