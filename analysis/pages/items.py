@@ -107,6 +107,11 @@ def documents(name: str, source: Source, by_item: Mapping[str, Sequence[Result]]
     return (*of_runs, Document("Reduction of the peak bandwidth (Figure 6b), counted", (), (), out / "figure6b.png"))
 
 
+def is_figure_without_runs(name: str) -> bool:
+    """Whether an item is a figure that its code alone decides."""
+    return name not in (*BESIDE, "table4") and not isinstance(load(name), Calculation | Experiment)
+
+
 def item_label(name: str) -> str:
     """`Table 5`, `Figure 12`, `FedPart`: its short name."""
     name = name if name in BESIDE else item(name)

@@ -4,13 +4,14 @@ One file that asks for nothing else: styles inside, figures as data, no script.
 """
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from analysis import render
 from analysis.claims.board import Decision, board_document, decide_all
 from analysis.claims.evidence import gather
 from analysis.pages import items
+from analysis.pages.ahead import drawing_ahead
 from analysis.pages.items import Source
 from analysis.render import Document
 from experiments.papers import DEFAULT, paper
@@ -50,12 +51,14 @@ def build_page(
     if scale not in SCALES:
         raise UserError(f"scale={scale!r}: choose one of {', '.join(SCALES)}.")
     path = out / f"{paper(of).prefix}report.html"
-    write_bytes(path, report_page(Source(scale, seeds, root, eval_set, own, of), out).encode())
+    simulated = [name for name in items.item_names(of) if items.is_figure_without_runs(name)]
+    with drawing_ahead(simulated, out, items.PICTURE) as drawn:
+        write_bytes(path, report_page(Source(scale, seeds, root, eval_set, own, of), out, drawn).encode())
     return path
 
 
-def report_page(source: Source, out: Path) -> str:
-    """The whole page; figures are drawn under `out`."""
+def report_page(source: Source, out: Path, drawn: Callable[[], object] = lambda: None) -> str:
+    """The whole page; figures are drawn under `out`. `drawn` is called before those without runs are asked for."""
     decisions = decide_all(gather(source.seeds, source.root, own=source.own, of=source.of), source.of)
     names, title = items.item_names(source.of), TITLE.format(paper(source.of).short)
     by_item = items.results(names, source)
@@ -64,8 +67,11 @@ def report_page(source: Source, out: Path) -> str:
         f"<p>{html.escape(_runs_in_words(source, by_item))}</p>",
         *(_scoreboard(decisions, names) if decisions else _contents(names, scoreboard=False)),
     ]
+    shown = {name: items.documents(name, source, by_item, out) for name in names if name in by_item}
+    drawn()
+    shown |= {name: items.documents(name, source, by_item, out) for name in names if name not in by_item}
     for name in names:
-        body = items.section(name, items.documents(name, source, by_item, out), decisions)
+        body = items.section(name, shown[name], decisions)
         parts += [f'<section id="{name}">', *body, '<p class="up"><a href="#contents">Contents</a></p>', "</section>"]
     return render.whole_page(title, parts, STYLE)
 

@@ -174,9 +174,18 @@ def build_runs(
 
 def draw_figure(name: str, out: Path, forms: Sequence[str] = ("png", "svg")) -> str:
     """Draw a figure that needs no run, unless it lies there as its code draws it; its files."""
-    module = f"analysis.figures.{'schedule' if name in ILLUSTRATED else 'simulated'}"
-    paths = _kept(name, out, forms, code_digest(module), lambda: importlib.import_module(module).DRAWN[name]())
-    return "\n".join(map(str, paths))
+    module = _module(name)
+    _keep(name, out, forms, code_digest(module), lambda: importlib.import_module(module).DRAWN[name]())
+    return "\n".join(str(out / f"{name}.{form}") for form in forms)
+
+
+def is_kept(name: str, out: Path, forms: Sequence[str]) -> bool:
+    """Whether a figure that needs no run lies there as its code draws it."""
+    return _is_drawn_from(code_digest(_module(name)), name, out, forms)
+
+
+def _module(name: str) -> str:
+    return f"analysis.figures.{'schedule' if name in ILLUSTRATED else 'simulated'}"
 
 
 def _table4(out: Path) -> str:
@@ -237,18 +246,24 @@ COMPUTED: dict[str, Callable[[Path], str]] = {
 def drawn(table: Table, out: Path, forms: Sequence[str] = ("png", "svg")) -> Path:
     """Draw <figure>.png, the path, and .svg unless those that lie there were made from the same inputs."""
     name, module = FIGURES[table.experiment.name]
-    _kept(name, out, forms, digest(table, module), lambda: getattr(importlib.import_module(module), name)(table))
+    _keep(name, out, forms, digest(table, module), lambda: getattr(importlib.import_module(module), name)(table))
     return out / f"{name}.png"
 
 
-def _kept(name: str, out: Path, forms: Sequence[str], inputs: str, draw: Callable[[], Any]) -> list[Path]:
-    """The files of a figure, drawn unless they lie there and were made from the same `inputs`."""
-    stamp = out / f"{name}.inputs"
-    paths = [out / f"{name}.{form}" for form in forms]
-    drawn_from, *there = stamp.read_text(encoding="utf-8").split() if stamp.exists() else [""]
-    if drawn_from != inputs or not set(forms) <= set(there) or not all(path.exists() for path in paths):
+def _keep(name: str, out: Path, forms: Sequence[str], inputs: str, draw: Callable[[], Any]) -> None:
+    """Draw a figure's files unless they lie there and were made from the same `inputs`."""
+    if not _is_drawn_from(inputs, name, out, forms):
         from analysis.figures.style import save_drawn  # matplotlib: half a second that most calls don't pay
 
         save_drawn(draw, out / name, forms)
-        write_bytes(stamp, f"{' '.join((inputs, *forms))}\n".encode())
-    return paths
+        write_bytes(_stamp(name, out), f"{' '.join((inputs, *forms))}\n".encode())
+
+
+def _is_drawn_from(inputs: str, name: str, out: Path, forms: Sequence[str]) -> bool:
+    stamp = _stamp(name, out)
+    drawn_from, *there = stamp.read_text(encoding="utf-8").split() if stamp.exists() else [""]
+    return drawn_from == inputs and set(forms) <= set(there) and all((out / f"{name}.{f}").exists() for f in forms)
+
+
+def _stamp(name: str, out: Path) -> Path:
+    return out / f"{name}.inputs"
