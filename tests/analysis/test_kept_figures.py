@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from analysis.figures import style
-from analysis.pages import report, stamps
+from analysis.pages import ahead, report, stamps
 from analysis.pages.stamps import digest
 from analysis.tables.tables import table_of
 from experiments.registry import load
@@ -52,3 +52,13 @@ def test_places_found_beforehand_are_those_of_drawing():
     assert before.get_layout_engine() is None
     style.image(by_drawing, "png")
     assert before.axes[0].get_position().bounds == by_drawing.axes[0].get_position().bounds
+
+
+def test_a_process_that_goes_ahead_draws_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ahead, "cores", lambda: [0, 1])
+    with ahead.drawing_ahead(("figure2",), tmp_path, ("png",)) as drawn:
+        drawn()
+    assert report.is_kept("figure2", tmp_path, ("png",)) and not report.is_kept("figure2", tmp_path, ("png", "svg"))
+    monkeypatch.setattr(ahead, "SUITE", tmp_path / "no-such-place")  # nothing is started for what is there
+    with ahead.drawing_ahead(("figure2",), tmp_path, ("png",)) as drawn:
+        drawn()
