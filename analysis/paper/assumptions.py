@@ -222,8 +222,8 @@ def _outer(sync: SyncConfig) -> Iterator[Assumption]:
         "no final flush: what is pending or stale stays so"
         if sync.flush == "none"
         else "a final flush: every fragment is exchanged once more on a copy, which is scored; the run goes on without",
-        "the paper says nothing; a miniature has so few rounds that it is scored without its last steps unless it is "
-        "flushed, and a run at paper scale so many that it makes no difference",
+        "the paper says nothing; a miniature has so few rounds that what none has brought yet shows in its scores, a "
+        "run at paper scale so many that it is a small share: the ages under the plan say how much",
     )
     yield Assumption("first sync", _first_sync(sync), "as in the example of section 2.2")
     yield from _sent(sync)

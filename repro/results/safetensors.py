@@ -23,6 +23,7 @@ from repro.files import write_bytes, write_json
 from repro.runs.folder import RunFolder
 from repro.spec.config import RunConfig
 from repro.spec.identity import canonical
+from repro.spec.schedule import flushed
 
 
 def export(folder: RunFolder, cache: Path, out: Path, *, step: int | None = None, which: str = "outer") -> Path:
@@ -38,7 +39,10 @@ def export(folder: RunFolder, cache: Path, out: Path, *, step: int | None = None
     step, params = load_parameters(folder, config, step, which if config.sync else "outer")
     tokens = open_tokens(token_folder(config.corpus, cache, vocab=config.model.vocab), "validation")
     tensors = {f"{group}.{name}": np.asarray(leaf) for group, leaves in params.items() for name, leaf in leaves.items()}
-    facts = {"run_id": folder.run_id, "step": step, "parameters": which if config.sync else "outer"}
+    kind = which if config.sync else "outer"
+    facts = {"run_id": folder.run_id, "step": step, "parameters": kind}
+    if kind == "outer" and flushed(config.sync, 1, step, config.steps):
+        facts["flush"] = "last"
     with _together(out) as part:
         save_file(tensors, part / "model.safetensors", {name: str(value) for name, value in facts.items()})
         (part / "model.safetensors").chmod(0o644)  # safetensors makes it the owner's alone
@@ -78,11 +82,12 @@ def _config(config: RunConfig, tokens: TokenSet, facts: dict[str, Any]) -> dict[
 def _page(config: RunConfig, tokens: TokenSet, facts: dict[str, Any], tensors: dict[str, np.ndarray]) -> str:
     rows = "\n".join(f"| `{name}` | {' × '.join(map(str, x.shape))} |" for name, x in sorted(tensors.items()))
     tokenizer = tokens.tokenizer
+    flush = " and a final flush of every fragment" if "flush" in facts else ""
     how = f"SentencePiece, `{tokenizer.file}`" if tokenizer.file else "the bytes of the UTF-8 text"
     return f"""# {facts["run_id"]}
 
-{facts["parameters"].capitalize()} parameters after step {facts["step"]} of {config.steps}, scale {config.scale}, in
-float32. `config.json` holds the model, the tokenizer and the whole config of the run.
+{facts["parameters"].capitalize()} parameters after step {facts["step"]} of {config.steps}{flush}, scale {config.scale},
+in float32. `config.json` holds the model, the tokenizer and the whole config of the run.
 
 Tokenizer: {how}; {tokenizer.vocab:,} tokens, EOS {tokenizer.eos} after each document, no BOS.
 

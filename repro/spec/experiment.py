@@ -36,14 +36,16 @@ class Row:
     """One row of a table: the paper's labels (a size among them, or not) and its run at paper scale.
 
     `own` sets batch and rate at a scale, for a row that doesn't take the scale's usual ones; at a scale that it lacks
-    the row is left out. `x` is its place on the axis of its figure, where no knob is. `ours` marks a point that the
-    paper's text doesn't name, `parameters` which of the run's parameters are evaluated (Table 3). A row with `seeds`
-    has so many in miniature, however few are asked for.
+    the row is left out. `at_any_scale` holds fields, named as `vary` does, that a scale would set and here doesn't.
+    `x` is its place on the axis of its figure, where no knob is. `ours` marks a point that the paper's text doesn't
+    name, `parameters` which of the run's parameters are evaluated (Table 3). A row with `seeds` has so many in
+    miniature, however few are asked for.
     """
 
     labels: tuple[str, ...]
     config: RunConfig
     own: Mapping[str, Setting] = field(default_factory=dict)
+    at_any_scale: Mapping[str, Any] = field(default_factory=dict)
     x: float | None = None
     ours: bool = False
     parameters: str = "outer"
@@ -194,7 +196,8 @@ def left_out(experiment: Experiment, scale: str) -> tuple[tuple[str, str], ...]:
 def _at_scale(experiment: Experiment, row: Row, scale: str) -> RunConfig | None:
     if row.own and scale not in ("paper", *row.own):
         return None
-    return at_scale(row.config, scale, experiment.mini_model, row.own.get(scale))
+    config = at_scale(row.config, scale, experiment.mini_model, row.own.get(scale))
+    return config and vary(config, **row.at_any_scale)
 
 
 def _too_short(experiment: Experiment, config: RunConfig) -> bool:

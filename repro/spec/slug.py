@@ -15,7 +15,7 @@
     m4 b0p5 x80           replicas (main: 2); half the main runs' batch a replica; 80 tokens a parameter (main: 20)
     do                    Dolma
     sgd hb adam o80 n60   the outer optimiser (main: Nesterov), its rate in percent (40), its momentum (90)
-    fl                    at paper scale: a final flush
+    fl nf                 a final flush, or none, where the main runs of the scale have it otherwise
     q2048 r0p5            sequences of 2,048 (main: on C4 1,024); half the usual inner learning rate
     s0                    the seed, always
 
@@ -38,6 +38,8 @@ DELAY = {"diloco": 0, "stream": 1}
 MIX = {"diloco": 0.0, "stream": 0.5}
 SEQUENCE = {"c4": 1_024, "dolma": 2_048}  # of the main runs
 EVERY = "h30"  # which most have
+FLUSH = {"paper": "none", "mini": "none", "smoke": "none"}  # of the main runs of a scale
+FLUSH_CODES = {"last": "fl", "none": "nf"}
 RATE, MOMENTUM = 0.4, 0.9  # of the outer optimiser
 
 
@@ -101,7 +103,7 @@ def _run(config: RunConfig) -> Iterator[str]:
     yield "" if config.corpus in ("c4", "mini", "smoke") else config.corpus[:2]
     if config.sync is not None:
         yield _outer(config.sync.outer)
-        yield "fl" if config.sync.flush == "last" and config.scale == "paper" else ""
+        yield "" if config.sync.flush == FLUSH[config.scale] else FLUSH_CODES[config.sync.flush]
     length = SEQUENCE.get(config.corpus, model.seq_len) if config.scale == "paper" else model.seq_len
     yield "" if model.seq_len == length else f"q{model.seq_len}"
     usual = usual_rate(config)

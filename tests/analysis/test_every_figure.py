@@ -63,7 +63,7 @@ def crosses(panel) -> set[tuple[float, float]]:
 
 
 def test_the_losses_printed_in_table_5_are_marks_at_paper_scale_alone():
-    with (paper.PAPER_DATA / "table5.csv").open(encoding="utf-8") as file:
+    with (paper.paper(paper.DEFAULT).folder / "table5.csv").open(encoding="utf-8") as file:
         cells = {(c["row"], c["column"]): float(c["value"]) for c in csv.DictReader(file) if c["value"]}
     streaming, diloco = "Streaming DiLoCo with overlapped FP4 com., ", "DiLoCo "
     wanted = {

@@ -1,5 +1,6 @@
 """The final flush: its bytes, what is scored and exported, and a run that goes on without (oracle: test_diloco)."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,18 @@ import numpy as np
 import pytest
 import rig
 import tiny
+from safetensors.numpy import load_file
 
 from repro.diloco import wire
 from repro.errors import Interrupted, UserError
 from repro.evaluation.evaluate import load_parameters
 from repro.machines import hlo
+from repro.results.safetensors import export
 from repro.runs.extend import extend, longer
 from repro.runs.folder import RunFolder
 from repro.spec.actions import flush_involved
 from repro.spec.config import CodecConfig, RunConfig, SyncConfig
+from repro.spec.experiment import vary
 from repro.spec.fragments import cut
 from repro.spec.payload import fragment_bytes
 from repro.spec.shapes import fragment_shapes
@@ -31,6 +35,7 @@ pytestmark = pytest.mark.compiles
 
 WHOLE = tiny.run_config(replace(tiny.synced(fragments=tiny.WHOLE), flush="last"), steps=4)
 KINDS = ("outer", "first", "average")
+EXPORTS: dict[str, dict[str, Any]] = {"end": {}, "middle": {"step": 14}, "first": {"which": "first"}}
 
 
 def flushing(**options: Any) -> SyncConfig:
@@ -164,8 +169,23 @@ def test_an_extended_run_goes_on_unflushed(tmp_path: Path, smoke_tokens: Path) -
     assert {t: x for t, x in curve(two).items() if t >= 13} == curve(one)
 
 
+def test_an_export_says_that_it_is_flushed(
+    both: tuple[RunFolder, RunFolder], tmp_path: Path, smoke_tokens: Path
+) -> None:
+    cache = smoke_tokens.parents[1]
+    out = {name: export(both[0], cache, tmp_path / name, **asked) for name, asked in EXPORTS.items()}
+    told = {name: json.loads((path / "config.json").read_text(encoding="utf-8")) for name, path in out.items()}
+    assert {name: facts.get("flush") for name, facts in told.items()} == {"end": "last", "middle": None, "first": None}
+    assert "after step 16 of 16 and a final flush" in (out["end"] / "README.md").read_text(encoding="utf-8")
+    params = load_parameters(both[0], RUN, STEPS, "outer")[1]
+    saved = load_file(out["end"] / "model.safetensors")
+    np.testing.assert_array_equal(saved["layers.up"], params["layers"]["up"])
+
+
 def test_data_parallel_has_no_flush_and_a_cut_has_one_program() -> None:
     assert flush_involved(None, (), 1, 12, 12) == ()
+    with pytest.raises(UserError, match="flush='last': data-parallel has no sync"):
+        vary(tiny.run_config(None, replicas=1), sync__flush="last")
     sync = flushing()
     pieces = cut(sync.fragments, 3)
     assert flush_involved(sync, pieces, 2, 11, 12) == ()

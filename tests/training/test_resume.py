@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,13 @@ pytestmark = pytest.mark.compiles
 
 STEPS, SAVED, KILLED = 16, 7, 9
 # Every third step, so that the outer Adam has made updates before it is saved.
-IN_PARTS = tiny.synced(every=3, delays=(2,), fragments=tiny.MERGED, codec="e3m0", outer=tiny.OUTER_ADAM)
+IN_PARTS = replace(
+    tiny.synced(every=3, delays=(2,), fragments=tiny.MERGED, codec="e3m0", outer=tiny.OUTER_ADAM), flush="last"
+)
 METHODS: dict[str, SyncConfig | None] = {
     "data-parallel": None,
     "diloco": tiny.synced(every=3, delays=(0,), mix=0.0, fragments=tiny.WHOLE, codec="bfloat16"),
-    "streaming": IN_PARTS,
+    "streaming": IN_PARTS,  # and a final flush
 }
 
 
