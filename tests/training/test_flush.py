@@ -145,10 +145,10 @@ def test_a_run_that_is_cut_around_its_last_step_ends_the_same(
 
     with pytest.raises(KeyboardInterrupt):
         cut_run.run(RUN, tiny.TWO, tmp_path, smoke_tokens, report=die)
-    told: dict[str, Any] = {}
+    heard: dict[str, Any] = {}
     with pytest.raises(Interrupted, match="stopped after step 16 of 16; it is saved"):
-        asked = lambda: told.get("stage") == "validating" and told["step"] == STEPS  # noqa: E731
-        cut_run.run(RUN, tiny.TWO, tmp_path, smoke_tokens, report=told.update, stop_asked=asked)
+        asked = lambda: heard.get("stage") == "validating" and heard["step"] == STEPS  # noqa: E731
+        cut_run.run(RUN, tiny.TWO, tmp_path, smoke_tokens, report=heard.update, stop_asked=asked)
     again = cut_run.run(RUN, tiny.TWO, tmp_path, smoke_tokens)
     assert losses(again) == losses(both[0])
     assert curve(again) == curve(both[0])
@@ -174,8 +174,13 @@ def test_an_export_says_that_it_is_flushed(
 ) -> None:
     cache = smoke_tokens.parents[1]
     out = {name: export(both[0], cache, tmp_path / name, **asked) for name, asked in EXPORTS.items()}
-    told = {name: json.loads((path / "config.json").read_text(encoding="utf-8")) for name, path in out.items()}
-    assert {name: facts.get("flush") for name, facts in told.items()} == {"end": "last", "middle": None, "first": None}
+    configs = {name: json.loads((path / "config.json").read_text(encoding="utf-8")) for name, path in out.items()}
+    flushes = {name: facts.get("flush") for name, facts in configs.items()}
+    assert flushes == {
+        "end": "last",
+        "middle": None,
+        "first": None,
+    }
     assert "after step 16 of 16 and a final flush" in (out["end"] / "README.md").read_text(encoding="utf-8")
     params = load_parameters(both[0], RUN, STEPS, "outer")[1]
     saved = load_file(out["end"] / "model.safetensors")
