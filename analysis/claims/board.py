@@ -8,7 +8,7 @@ from analysis import render
 from analysis.claims import accounts, laws_calculated, simulated, undecided
 from analysis.claims.evidence import Evidence, gather
 from analysis.claims.judging import DEVIATES, NOT_DECIDABLE, REPRODUCED, VERDICTS, Finding, verdict_words
-from analysis.claims.trained import finding
+from analysis.claims.trained import findings
 from analysis.paper.statements import Statement, statements
 from analysis.render import Document, Grid, Notes
 from experiments.papers import DEFAULT, paper
@@ -29,6 +29,8 @@ COLUMNS = (
     "tolerance",
     "origin",
     "runs",
+    "p",
+    "seeds needed",
 )
 CALCULATED, PAPER, MINI = "calculated", "paper runs", "mini runs"
 
@@ -41,16 +43,15 @@ class Decision:
     findings: Mapping[str, Finding]
 
 
-def decide(statement: Statement, evidence: Evidence) -> Decision:
-    """One statement. KeyError where nothing decides it."""
-    if statement.by != "runs":
-        return Decision(statement, {CALCULATED: COMPUTED[statement.id]()})
-    return Decision(statement, {PAPER: finding(statement, evidence.paper), MINI: finding(statement, evidence.mini)})
-
-
 def decide_all(evidence: Evidence, of: str = DEFAULT) -> tuple[Decision, ...]:
-    """Every statement of a paper, in its order."""
-    return tuple(decide(statement, evidence) for statement in statements(of))
+    """Every statement of a paper, in its order. KeyError where nothing decides one."""
+    by_face = {PAPER: findings(evidence.paper, of), MINI: findings(evidence.mini, of)}
+    return tuple(
+        Decision(s, {face: of_face[s.id] for face, of_face in by_face.items()})
+        if s.by == "runs"
+        else Decision(s, {CALCULATED: COMPUTED[s.id]()})
+        for s in statements(of)
+    )
 
 
 def counts(decisions: tuple[Decision, ...], *kinds: str) -> dict[str, int]:
@@ -88,8 +89,10 @@ def standing(decisions: tuple[Decision, ...]) -> str:
 LEGEND = (
     "Reproduced, deviates: what we compute or train at paper scale, two-sided. A miniature's shape agrees, disagrees "
     "or is undecided, and never gets a verdict on the paper's number.",
-    "Undecided: the difference (paired over seeds) is within two standard errors of its edge, or there is one seed and "
-    "no known spread.",
+    "Agrees, disagrees: the 95 % t interval of the mean difference, paired over seeds, lies wholly inside the stated "
+    "bounds or wholly beyond one (orders: at least 0; similar, slightly: two one-sided tests with the margin named). p "
+    "is two-sided and corrected by Holm over the statements of one table. Undecided: all else, and whatever has one "
+    "seed; seeds: how many would decide it, were mean and spread to stay as they are.",
     "Origin of a tolerance: seed spread, binomial error of the questions, rounding of the printed digits, a bin of the "
     "simulator's grid, stated in the text; our reading where the paper uses a word such as similar, chosen here.",
 )
@@ -103,7 +106,7 @@ def board_csv(decisions: tuple[Decision, ...]) -> str:
         by = " ".join((s.by, *s.experiments))
         for kind, f in d.findings.items():
             numbers = "; ".join(n.text for n in f.ours)
-            decision = (kind, f.verdict, numbers, f.tolerance, f.origin, " ".join(f.runs), f.sentence)
+            decision = (kind, f.verdict, numbers, f.tolerance, f.origin, " ".join(f.runs), *_tested(f), f.sentence)
             lines.append((s.id, s.text, s.place, by, s.allowed, *decision))
     return render.csv_text((*COLUMNS, "sentence"), lines)
 
@@ -135,9 +138,17 @@ def _listed(decisions: tuple[Decision, ...]) -> Grid:
     for d in decisions:
         by = " ".join((d.statement.by, *d.statement.experiments))
         first = d.findings.get(CALCULATED) or d.findings[PAPER]
-        mini = d.findings[MINI].verdict if MINI in d.findings else ""
-        rows.append((d.statement.id, by, first.verdict, mini))
-    return Grid("", ("Statement", "Decided by", "Verdict", "In miniature"), tuple(rows), left=4)
+        mini = d.findings.get(MINI)
+        rows.append((d.statement.id, by, first.verdict, mini.verdict if mini else "", *_tested(mini)))
+    return Grid("", ("Statement", "Decided by", "Verdict", "In miniature", "p", "Seeds"), tuple(rows), left=4)
+
+
+def _tested(finding: Finding | None) -> tuple[str, str]:
+    """p by Holm, and the seeds that would decide what is undecided."""
+    if finding is None:
+        return "", ""
+    p = "" if finding.p_holm is None else f"{finding.p_holm:.2g}"
+    return p, "" if finding.needed is None else str(finding.needed)
 
 
 def _calculated(decisions: tuple[Decision, ...]) -> Grid:
@@ -159,6 +170,8 @@ def _trained(decisions: tuple[Decision, ...]) -> Grid:
         "Ours",
         "Tolerance",
         "Told by",
+        "p",
+        "Seeds",
         "Run ids",
     )
     rows = []
@@ -166,7 +179,9 @@ def _trained(decisions: tuple[Decision, ...]) -> Grid:
         s, paper, mini = d.statement, d.findings[PAPER], d.findings[MINI]
         finding = paper if paper.ours else mini
         said = (paper.verdict, mini.verdict, _numbers(finding), _tolerance(finding), finding.sentence)
-        rows.append((s.text, s.place, " ".join(s.experiments), *said, " ".join((*paper.runs, *mini.runs))))
+        rows.append(
+            (s.text, s.place, " ".join(s.experiments), *said, *_tested(finding), " ".join((*paper.runs, *mini.runs)))
+        )
     return Grid("Trained: at paper scale and in miniature", head, tuple(rows), left=len(head))
 
 

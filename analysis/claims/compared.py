@@ -17,11 +17,11 @@ from analysis.claims.judging import (
     Judge,
     JudgedDifference,
     Number,
-    order_part,
-    parity_part,
+    bounded_part,
 )
 from analysis.paper import published
-from analysis.paper.published import Published, judge_order, judge_parity, verdict
+from analysis.paper.deciding import Judgement
+from analysis.paper.published import Published, verdict
 from analysis.paper.statements import quoted
 from analysis.tables.rows import LABELS, LOSS, TableRow
 from analysis.tables.scores import difference
@@ -42,10 +42,11 @@ LESS = "Loss of {second} less that of {first}."
 POINTS = f"{TABLE_METRIC} of {{second}} less that of {{first}}, points, paired by question."
 WAYS: dict[Kind, Way] = {
     "order": Way("worse", "{0}", LESS),
+    "slight": Way("worse", "0 to {0}", LESS),
     "parity": Way("above", "{0}", LESS),
     "added": Way("above", "{0}", "{0} less the loss that {second} adds to that of {first}."),
     "percent": Way("above", "{0} %", "{0} % of the loss of {first} less what {second} adds to it, nats."),
-    "score order": Way("worse", "{0} points", POINTS),
+    "score slight": Way("worse", "0 to {0} points", POINTS),
     "score parity": Way("above", "{0} points", POINTS),
 }
 
@@ -125,29 +126,30 @@ def _parts(view: View, experiment: Experiment, claim: Claim, pair: Pair) -> Iter
     )
     match claim.kind:
         case "order":
-            yield order_part(view, experiment.name, name, rows, lambda a, b: b - a)
+            yield bounded_part(view, experiment.name, name, rows, lambda a, b: b - a, 0.0, spreads=1.0)
+        case "slight":
+            yield bounded_part(view, experiment.name, name, rows, lambda a, b: b - a, 0.0, allowed, spreads=1.0)
         case "parity":
-            yield parity_part(view, experiment.name, name, rows, lambda a, b: b - a, allowed)
+            yield bounded_part(view, experiment.name, name, rows, lambda a, b: b - a, -allowed, allowed, spreads=1.0)
         case "added":
-            yield order_part(view, experiment.name, name, rows, lambda a, b: allowed - (b - a))
+            yield bounded_part(view, experiment.name, name, rows, lambda a, b: allowed - (b - a), 0.0, spreads=1.0)
         case "percent":
-            yield order_part(view, experiment.name, name, rows, lambda a, b: allowed / 100 * a - (b - a))
-        case "score order" | "score parity":
+            share = allowed / 100
+            yield bounded_part(view, experiment.name, name, rows, lambda a, b: share * a - (b - a), 0.0, spreads=1.0)
+        case "score slight" | "score parity":
             yield from (_score(view, experiment.name, claim, pair, column, name) for column in claim.scores)
 
 
 def _score(view: View, experiment: str, claim: Claim, pair: Pair, column: str, name: str) -> JudgedDifference:
-    """The accuracies of one column, question by question."""
+    """The accuracies of one column, question by question and seed by seed."""
     results = [view.row(experiment, row) for row in (pair.first, pair.second)]
     first, second = (TableRow((), "", row, {}).score(column, TABLE_METRIC) for row in results)
-    judgement = judge_order(())
+    judgement = Judgement()
     if first is not None and second is not None:
-        gap = difference(second, first)
+        gap, allowed = difference(second, first), _tolerance(experiment, claim)
         error = None if gap.standard_error is None else 100 * gap.standard_error
-        points = (100 * gap.mean,)
-        ordered, allowed = claim.kind == "score order", _tolerance(experiment, claim)
-        judgement = judge_order(points, error) if ordered else judge_parity(points, allowed, error)
-        judgement = replace(judgement, seeds=min(len(first.by_seed), len(second.by_seed)))
+        low = 0.0 if claim.kind == "score slight" else -allowed
+        judgement = Judgement(100 * gap.mean, error, gap.seeds, gap.degrees, low, allowed, decisive=gap.seeds > 1)
     return JudgedDifference(", ".join(filter(None, (column, name))), judgement, (*results[0], *results[1]))
 
 
@@ -163,7 +165,7 @@ def _printed(experiment: Experiment, claim: Claim) -> str:
 
 
 def _against_cells(view: View, experiment: Experiment, claim: Claim) -> Finding:
-    """Mean losses at paper scale, each held against its published cell, 2 s √(1 + 1/n) around it."""
+    """Mean losses at paper scale, each held against its published cell, t s √(1 + 1/n) around it."""
     numbers, verdicts, runs, tolerances = [], [], [], []
     for name, reference in claim.cells:
         row = TableRow((name,), name, view.row(experiment.name, name), {})

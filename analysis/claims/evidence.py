@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from analysis.paper.deciding import Lent
 from analysis.paper.published import paired_differences
 from analysis.paper.statements import statements
 from experiments.papers import DEFAULT
@@ -18,10 +19,11 @@ from repro.results.collected import archive_path, filled, seeds_there
 from repro.results.read import Result, collect
 from repro.spec.experiment import PlannedRun, expand
 from repro.spec.scales import method_family
+from repro.words import counted
 
 BySeed = Mapping[int, float]
-Families = tuple[str, ...]
-ANY: Families = ("any",)
+Kind = tuple[str, int, int]  # of method, H and M: what is alike
+Kinds = tuple[Kind, ...]
 UNLIKE = "tuning"  # its rows differ in learning rates far from the best: no spread of like runs
 
 
@@ -32,12 +34,19 @@ class Spread:
     value: float
     experiments: tuple[str, ...]
     seeds: int
+    degrees: int
+
+    @property
+    def lent(self) -> Lent:
+        """As a row of one seed shows it."""
+        return Lent(self.value, self.degrees)
 
     @property
     def sentence(self) -> str:
         """Where it comes from."""
         return (
-            f"One seed: the spread of a paired difference, {self.value:.4f}, is that of {', '.join(self.experiments)}"
+            f"One seed decides nothing; the error shown is lent by {', '.join(self.experiments)}: the spread of a "
+            f"paired difference of like rows, {self.value:.4f} with {counted(self.degrees, 'degree')} of freedom"
         )
 
 
@@ -76,13 +85,13 @@ class View:
     def spread(self, *runs: PlannedRun) -> Spread | None:
         """The spread of a difference between runs such as these, over pairs of rows that share two seeds or more.
 
-        Pairs at the same size (ours) of the same families of methods; of any families where there are none such; None
-        without either.
+        Pairs at the same size (ours) whose methods, H and M are these; None where there are none such, and for runs of
+        several sizes.
         """
-        if not self.lends:
+        sizes = {run.config.model.size for run in runs}
+        if not self.lends or len(sizes) > 1:
             return None
-        size = runs[0].config.model.size
-        return self._spreads.get((size, _families(*runs))) or self._spreads.get((size, ANY))
+        return self._spreads.get((sizes.pop(), _kinds(*runs)))
 
     @cached_property
     def _rows(self) -> dict[tuple[str, str], tuple[Result, ...]]:
@@ -94,15 +103,14 @@ class View:
         return rows
 
     @cached_property
-    def _spreads(self) -> dict[tuple[str, Families], Spread]:
-        pairs: dict[tuple[str, Families], list[tuple[str, tuple[float, ...]]]] = {}
-        for size, families, experiment, differences in self._paired():
-            for key in ((size, families), (size, ANY)):
-                pairs.setdefault(key, []).append((experiment, differences))
+    def _spreads(self) -> dict[tuple[str, Kinds], Spread]:
+        pairs: dict[tuple[str, Kinds], list[tuple[str, tuple[float, ...]]]] = {}
+        for size, kinds, experiment, differences in self._paired():
+            pairs.setdefault((size, kinds), []).append((experiment, differences))
         return {key: spread for key, paired in pairs.items() if (spread := _pooled(paired)) is not None}
 
-    def _paired(self) -> Iterator[tuple[str, Families, str, tuple[float, ...]]]:
-        """(size, families, experiment, paired differences) of every two rows of one size, each with runs of its own.
+    def _paired(self) -> Iterator[tuple[str, Kinds, str, tuple[float, ...]]]:
+        """(size, kinds, experiment, paired differences) of every two rows of one size, each with runs of its own.
 
         Without rows that diverged: how far apart those land says nothing of runs that learn.
         """
@@ -117,7 +125,7 @@ class View:
             for (one, losses), (other, others) in itertools.combinations(rows, 2):
                 size = one.config.model.size
                 if size == other.config.model.size and one.run_id != other.run_id:
-                    yield size, _families(one, other), experiment, paired_differences(losses, others)
+                    yield size, _kinds(one, other), experiment, paired_differences(losses, others)
 
 
 @dataclass(frozen=True)
@@ -153,8 +161,9 @@ def _collected(scale: str, seeds: int | None, root: Path, own: bool, of: str) ->
     return {name: tuple(itertools.islice(every, len(results))) for name, results in collected.items()}
 
 
-def _families(*runs: PlannedRun) -> Families:
-    return tuple(sorted({method_family(run.config) for run in runs}))
+def _kinds(*runs: PlannedRun) -> Kinds:
+    configs = [run.config for run in runs]
+    return tuple(sorted((method_family(c), c.sync.every if c.sync else 0, c.replicas) for c in configs))
 
 
 def _pooled(paired: Iterable[tuple[str, tuple[float, ...]]]) -> Spread | None:
@@ -165,4 +174,4 @@ def _pooled(paired: Iterable[tuple[str, tuple[float, ...]]]) -> Spread | None:
             squares += math.fsum((d - mean) ** 2 for d in differences)
             degrees += len(differences) - 1
             names[name], seeds = True, max(seeds, len(differences))
-    return Spread(math.sqrt(squares / degrees), tuple(names), seeds) if degrees else None
+    return Spread(math.sqrt(squares / degrees), tuple(names), seeds, degrees) if degrees else None

@@ -4,16 +4,27 @@ At paper scale a statement that our runs agree with is "reproduced", one they di
 In miniature it is a shape that agrees or not, never a paper verdict. Too few seeds decide nothing at either scale.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analysis.claims.evidence import BySeed, Spread, View
-from analysis.paper.published import Agreement, Judgement, judge_all, judge_order, judge_parity
-from experiments.registry import load
+from analysis.paper.deciding import (
+    ALPHA,
+    MOST_SEEDS,
+    Agreement,
+    Judgement,
+    Lent,
+    holm,
+    judge,
+    judge_all,
+    seeds_needed,
+)
+from analysis.paper.dimensionless import compared_numbers
 from repro.results.read import Result
-from repro.spec.config import SCALES, RunConfig
-from repro.spec.experiment import Origin, PlannedRun, Side, expand, rounds
-from repro.words import span
+from repro.spec.config import SCALES
+from repro.spec.experiment import Origin, PlannedRun, Side
+from repro.words import counted
 
 NOT_RUN, NOT_DECIDABLE = "not run", "not decidable from the paper"
 REPRODUCED, UNDECIDED = "reproduced", "undecided (paper)"
@@ -47,6 +58,7 @@ class Number:
     error: float | None = None
     seeds: int = 0
     verdict: Agreement | None = None
+    p: float | None = None
 
     @property
     def text(self) -> str:
@@ -66,6 +78,11 @@ class Finding:
     origin: Origin = ""
     runs: tuple[str, ...] = ()
     sentence: str = ""
+    judgements: tuple[Judgement, ...] = ()
+    p: float | None = None  # of what it says; None where nothing is tested
+    reason: str = ""  # what a disagreement in miniature may hang on
+    p_holm: float | None = None  # after Holm's correction over the statements of its table
+    needed: int | None = None  # seeds that would decide it
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
@@ -80,6 +97,11 @@ def computed(
     return Finding(REPRODUCED if holds else DEVIATES[off], ours, tolerance, origin, (), sentence)
 
 
+def as_printed(same: int, of: int, off: Side, numbers: Iterable[tuple[str, float]], sentence: str) -> Finding:
+    """A finding on cells that are to print as published: every one of them, whatever the item."""
+    return computed(same == of, off, numbers, "as printed", "rounding", sentence)
+
+
 def not_decidable(sentence: str) -> Finding:
     """What the paper's text can't decide, and why."""
     return Finding(NOT_DECIDABLE, sentence=sentence)
@@ -92,7 +114,12 @@ class JudgedDifference:
     name: str
     judgement: Judgement
     results: tuple[Result, ...]
-    spread: Spread | None = None  # known from elsewhere and used
+    spread: Spread | None = None  # lent by other rows, and shown
+
+    @property
+    def diverged(self) -> bool:
+        """Whether one of its runs is worse than guessing: how far off it lands decides nothing."""
+        return any(result.diverged for result in self.results)
 
 
 @dataclass(frozen=True)
@@ -107,70 +134,125 @@ class Judge:
     def __call__(self, view: View, experiment: str, parts: Iterable[JudgedDifference], note: str = "") -> Finding:
         """The finding of these parts at the view's scale."""
         every = tuple(parts)
-        parts = tuple(p for p in every if p.results)
-        agreement = judge_all(part.judgement for part in parts)
-        numbers = tuple(
-            Number(p.name, p.judgement.difference, p.judgement.standard_error, p.judgement.seeds, p.judgement.verdict)
-            for p in parts
-            if p.judgement.difference is not None
-        )
-        if not numbers:
+        there = tuple(p for p in every if p.results)
+        parts = tuple(p for p in there if not p.diverged)
+        judgements = tuple(part.judgement for part in parts)
+        agreement, p = judge_all(judgements)
+        numbers = tuple(map(_number, (part for part in parts if part.judgement.difference is not None)))
+        if not numbers and len(parts) == len(there):
             return Finding(NOT_RUN, sentence=" ".join(filter(None, (_absent(view, experiment, every), note))))
-        runs = tuple(dict.fromkeys(r.run.run_id for p in parts for r in p.results if r.summary is not None))
-        sentence = " ".join(filter(None, (self.measure, note, *_remarks(view, experiment, parts, agreement))))
+        runs = tuple(dict.fromkeys(r.run.run_id for p in there for r in p.results if r.summary is not None))
+        sentence = " ".join(filter(None, (self.measure, note, *_remarks(view, there))))
+        reason = why(r.run for part in parts for r in part.results)
         return Finding(
-            verdict_words(view.scale, self.off)[agreement], numbers, self.tolerance, self.origin, runs, sentence
+            verdict_words(view.scale, self.off)[agreement if numbers else "undecided"],
+            numbers,
+            self.tolerance,
+            self.origin,
+            runs,
+            sentence,
+            judgements,
+            p,
+            reason if view.scale != "paper" else "",
         )
+
+
+def _number(part: JudgedDifference) -> Number:
+    j = part.judgement
+    assert j.difference is not None
+    return Number(part.name, j.difference, j.standard_error, j.seeds, j.verdict, j.p)
 
 
 def order_part(
-    view: View, experiment: str, name: str, rows: Sequence[str], combine: Callable[..., float], spreads: float = 1.0
-) -> JudgedDifference:
-    """Whether `combine(losses of the rows) >= 0`, one value a seed.
-
-    `spreads` is how many times the spread of one paired difference a single value has.
-    """
-    values, known, results = _values(view, experiment, rows, combine)
-    judgement = judge_order(values, known.value * spreads if known else None)
-    return JudgedDifference(name, judgement, results, known)
-
-
-def parity_part(
     view: View,
     experiment: str,
     name: str,
     rows: Sequence[str],
     combine: Callable[..., float],
-    tolerance: float,
-    spreads: float = 1.0,
+    spreads: float | None = None,
 ) -> JudgedDifference:
-    """Whether `|combine(losses of the rows)| <= tolerance`, one value a seed; `spreads` as for an order."""
+    """Whether `combine(losses of the rows) >= 0`, one value a seed.
+
+    `spreads` is how many times the spread of one paired difference a single value has; None where that isn't known.
+    """
+    return bounded_part(view, experiment, name, rows, combine, 0.0, spreads=spreads)
+
+
+def bounded_part(
+    view: View,
+    experiment: str,
+    name: str,
+    rows: Sequence[str],
+    combine: Callable[..., float],
+    low: float = -math.inf,
+    high: float = math.inf,
+    spreads: float | None = None,
+) -> JudgedDifference:
+    """Whether `combine(losses of the rows)` lies from `low` to `high`, one value a seed; `spreads` as for an order."""
     values, known, results = _values(view, experiment, rows, combine)
-    judgement = judge_parity(values, tolerance, known.value * spreads if known else None)
-    return JudgedDifference(name, judgement, results, known)
+    known = known if spreads is not None else None
+    lent = Lent(known.value * spreads, known.degrees) if known and spreads is not None else None
+    return JudgedDifference(name, judge(values, low, high, lent), results, known)
+
+
+def corrected(findings: Mapping[str, Finding], scale: str) -> dict[str, Finding]:
+    """The findings on one table by Holm's correction over those of its statements that have a test."""
+    ps = {name: finding.p for name, finding in findings.items() if finding.p is not None}
+    adjusted, words = holm(ps), verdict_words(scale, "above")
+    tested = []
+    for name, finding in findings.items():
+        p = adjusted.get(name)
+        decided = finding.verdict not in (words["undecided"], words["not run"])
+        verdict = words["undecided"] if p is not None and decided and p > ALPHA else finding.verdict
+        tested.append((name, replace(finding, verdict=verdict, p_holm=p)))
+    return {name: _completed(finding, scale, max(len(ps), 1)) for name, finding in tested}
+
+
+def _completed(finding: Finding, scale: str, tests: int) -> Finding:
+    """With the sentence that its verdict asks for: p, the seeds that would decide it, why it may disagree."""
+    words = verdict_words(scale, "above")
+    said = [finding.sentence]
+    if finding.p is not None and finding.p_holm is not None:
+        said.append(f"p = {finding.p:.2g}, by Holm over {counted(tests, 'statement')} {finding.p_holm:.2g}.")
+    needed = None
+    if finding.verdict == words["undecided"] and finding.judgements:
+        needed = seeds_needed(finding.judgements, tests)
+        said.append(_needed_sentence(finding.judgements, needed))
+    if finding.verdict == words["disagrees"]:
+        said.append(finding.reason)
+    return replace(finding, sentence=" ".join(filter(None, said)), needed=needed)
+
+
+def _needed_sentence(judgements: Sequence[Judgement], needed: int | None) -> str:
+    if needed is not None:
+        return f"About {counted(needed, 'seed')} would decide it, were mean and spread to stay as they are."
+    if any(j.standard_error is None for j in judgements if j.difference is not None):
+        return "No spread is known: it needs 2 seeds at least."
+    return f"More than {MOST_SEEDS:,} seeds would be needed, were mean and spread to stay as they are."
 
 
 def _values(
     view: View, experiment: str, rows: Sequence[str], combine: Callable[..., float]
 ) -> tuple[tuple[float, ...], Spread | None, tuple[Result, ...]]:
-    """One value for each seed that all rows have, the spread known from elsewhere if it is needed, the results."""
+    """One value for each seed that all rows have, the spread lent by like rows to a single one, the results."""
     by_row = [view.row(experiment, row) for row in rows]
     if not by_row or not all(by_row):
         return (), None, ()
     losses: list[BySeed] = [view.losses(experiment, row) for row in rows]
     seeds = sorted(set.intersection(*(set(by_seed) for by_seed in losses)))
     values = tuple(combine(*(by_seed[seed] for by_seed in losses)) for seed in seeds)
-    known = view.spread(*(results[0].run for results in by_row)) if len(values) == 1 else None
+    known = view.spread(*(results[0].run for results in by_row)) if len(values) == 1 and len(rows) == 2 else None
     return values, known, tuple(result for row in by_row for result in row)
 
 
-def _remarks(view: View, experiment: str, parts: Sequence[JudgedDifference], agreement: Agreement) -> Iterator[str]:
+def _remarks(view: View, parts: Sequence[JudgedDifference]) -> Iterator[str]:
     spreads = dict.fromkeys(p.spread.sentence for p in parts if p.spread)
     yield from (f"{sentence}." for sentence in spreads)
-    if agreement == "undecided" and any(p.judgement.seeds == 1 and p.judgement.standard_error is None for p in parts):
+    diverged = [part.name for part in parts if part.diverged]
+    if diverged:
+        yield f"Left out, as a run of it diverged: {'; '.join(diverged)}."
+    if any(p.judgement.seeds == 1 and p.judgement.standard_error is None for p in parts):
         yield "One seed, and no spread is known."
-    if agreement == "disagrees" and view.scale == "mini":
-        yield why([r.run for p in parts for r in p.results], experiment)
 
 
 def _absent(view: View, experiment: str, parts: Sequence[JudgedDifference]) -> str:
@@ -181,21 +263,7 @@ def _absent(view: View, experiment: str, parts: Sequence[JudgedDifference]) -> s
     return f"{done} of {len(planned)} runs are there." if done else ""
 
 
-def why(runs: Iterable[PlannedRun], experiment: str) -> str:
-    """What differs between these miniatures and the paper's runs of the same rows, in numbers."""
-    ours = list(runs)
-    rows = {run.paper_row for run in ours}
-    theirs = [run for run in expand(load(experiment), "paper") if run.paper_row in rows]
-    facts = []
-    if any(run.config.sync for run in ours):
-        facts.append(f"{_span(ours, rounds)} rounds of H steps where the paper's have {_span(theirs, rounds)}")
-    facts += [
-        f"{_span(ours, lambda c: c.steps)} steps where they have {_span(theirs, lambda c: c.steps)}",
-        f"{_span(ours, lambda c: c.model.params_by_rule)} parameters where they have "
-        f"{_span(theirs, lambda c: c.model.params_by_rule)}",
-    ]
-    return f"Why it may disagree: these runs have {'; '.join(facts)}."
-
-
-def _span(runs: Iterable[PlannedRun], count: Callable[[RunConfig], int]) -> str:
-    return span(filter(None, (count(run.config) for run in runs)))
+def why(runs: Iterable[PlannedRun]) -> str:
+    """The dimensionless numbers on which a miniature's disagreement may hang, ours beside the paper's."""
+    lines = compared_numbers(run.config for run in runs)
+    return f"It may hang on: {'; '.join(lines)}." if lines else ""

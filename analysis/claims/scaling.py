@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 
 from analysis.claims.compared import printed
 from analysis.claims.evidence import View
-from analysis.claims.judging import NOT_RUN, UNDECIDED, Finding, Judge, Number, order_part
+from analysis.claims.judging import NOT_RUN, UNDECIDED, Finding, Judge, Number, bounded_part, order_part
+from analysis.paper.deciding import slack
 from analysis.paper.fits import loss_slope, power_law, published_points, slope_rounding
 from analysis.paper.published import load_cells, verdict
 from analysis.paper.statements import cell
-from experiments.streaming.base import DP, LAST_DIGIT, SIZES, at_each
+from experiments.streaming.base import DP, LAST_DIGIT, SIZES, SLIGHT, at_each
 from experiments.streaming.table1 import BESIDE_DP as OVERTRAINED
 from experiments.streaming.table1 import OURS
 from experiments.streaming.table5 import BESIDE_DP, DILOCO_30, STREAM_30, STREAM_100
@@ -27,7 +28,6 @@ def s100_closes(view: View) -> Finding:
         " less ".join(view.named("table5", size) for size in (first, last)),
         rows,
         lambda a, b, c, d: (a - b) - (c - d),
-        math.sqrt(2),
     )
     judge = Judge("below", "0", "seed spread", "Gap to Data-Parallel at the smallest size less that at the largest.")
     return judge(view, "table5", [part], printed(load_cells("table5"), BESIDE_DP))
@@ -52,7 +52,7 @@ def slope_steeper(view: View) -> Finding:
     def gap(*losses: float) -> float:
         return _fit(flops, losses[: len(sizes)]) - _fit(flops, losses[len(sizes) :])
 
-    part = order_part(view, "table5", "difference of slopes", rows, gap, _spreads(flops))
+    part = order_part(view, "table5", "difference of slopes", rows, gap)
     judge = Judge("below", "0", "seed spread", "Slope of Data-Parallel less that of Streaming DiLoCo, H = 100.")
     return judge(view, "table5", [part], _cell_slopes())
 
@@ -67,8 +67,8 @@ def slight_advantage(view: View) -> Finding:
         groups = [losses[i : i + 4] for i in range(0, len(losses), 4)]
         return statistics.fmean(loss - group[0] for group in groups for loss in group[1:])
 
-    part = order_part(view, "table5", "mean of all sizes", rows, advantage, 1 / math.sqrt(max(len(sizes), 1)))
-    judge = Judge("below", "0", "seed spread", "Loss of the other methods less that of Data-Parallel.")
+    part = bounded_part(view, "table5", "mean of all sizes", rows, advantage, 0.0, SLIGHT)
+    judge = Judge("below", f"0 to {SLIGHT:g}", "our reading", "Loss of the other methods less that of Data-Parallel.")
     return judge(
         view, "table5", [part], printed(load_cells("table5"), at_each(SIZES, f"{{}} | {DP}", f"{{}} | {STREAM_30}"))
     )
@@ -81,8 +81,8 @@ def overtraining_better(view: View) -> Finding:
     def gain(*losses: float) -> float:
         return statistics.fmean(dp - ours for dp, ours in zip(losses[::2], losses[1::2], strict=True))
 
-    part = order_part(view, "table1", "mean of the budgets", rows, gain, 1 / math.sqrt(len(BUDGETS)))
-    judge = Judge("worse", "0", "seed spread", "Loss of Data-Parallel less that of our method.")
+    part = bounded_part(view, "table1", "mean of the budgets", rows, gain, 0.0, SLIGHT)
+    judge = Judge("worse", f"0 to {SLIGHT:g}", "our reading", "Loss of Data-Parallel less that of our method.")
     return judge(view, "table1", [part], printed(load_cells("table1"), OVERTRAINED))
 
 
@@ -107,7 +107,11 @@ def outer_rate(view: View) -> Finding:
 
 def _tuned(view: View, method: str) -> dict[str, float]:
     """Rows of the tuning at one inner learning rate, with their outer one; {} where there are none."""
-    rows = {r: results[0].run.config for r, results in view.rows("tuning").items() if f" | {method} | " in r}
+    rows = {
+        r: results[0].run.config
+        for r, results in view.rows("tuning").items()
+        if f" | {method} | " in r and not any(result.diverged for result in results)
+    }
     outer = [config.inner.learning_rate for row, config in rows.items() if " | outer " in row]
     return {
         row: config.sync.outer.learning_rate
@@ -126,7 +130,7 @@ def _slope(view: View, method: str, row: str) -> Finding:
     flops = _flops(view, sizes)
     rows = [f"{size} | {method}" for size in sizes]
     if view.scale != "paper":
-        part = order_part(view, "table5", "slope, negated", rows, lambda *losses: -_fit(flops, losses), _spreads(flops))
+        part = order_part(view, "table5", "slope, negated", rows, lambda *losses: -_fit(flops, losses))
         judge = Judge(
             "below", "0", "seed spread", "That the loss falls with ln(FLOPs) is all that a miniature can say."
         )
@@ -137,7 +141,7 @@ def _slope(view: View, method: str, row: str) -> Finding:
         return Finding(NOT_RUN, sentence=_cell_slopes())
     slopes = [_fit(flops, [by_seed[seed] for by_seed in losses]) for seed in seeds]
     spread = statistics.stdev(slopes) if len(slopes) > 1 else None
-    tolerance = 0.0 if spread is None else 2 * spread * math.sqrt(1 + 1 / len(slopes))
+    tolerance = 0.0 if spread is None else slack(spread, len(slopes))
     mean = statistics.fmean(slopes)
     word = verdict(cell("statements", row, "Slope"), mean, tolerance, "paper")
     runs = tuple(r.run.run_id for name in rows for r in view.row("table5", name) if r.loss is not None)
@@ -170,12 +174,6 @@ def _flops(view: View, sizes: tuple[str, ...]) -> list[float]:
 
 def _fit(flops: Sequence[float], losses: Sequence[float]) -> float:
     return loss_slope(list(zip(flops, losses, strict=True)))
-
-
-def _spreads(flops: Sequence[float]) -> float:
-    """How many times the spread of a loss that of a slope fitted to one at each of these FLOPs is."""
-    logs = [math.log(f) for f in flops]
-    return 1 / math.sqrt(len(logs) * statistics.pvariance(logs))
 
 
 CLAIMS: dict[str, Callable[[View], Finding]] = {

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from analysis.claims.evidence import View
 from analysis.claims.judging import Finding, Judge, JudgedDifference
-from analysis.paper.published import Judgement, judge_order, judge_parity
+from analysis.paper.deciding import Judgement, judge_order, judge_parity
 from analysis.paper.statements import value
 from analysis.tables.similarity import STRETCHES, by_layer, fragments, mean, stretch
 from repro.results.read import Result

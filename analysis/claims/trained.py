@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from analysis.claims import ablations, laws, scaling, similarity
 from analysis.claims.compared import compared
 from analysis.claims.evidence import View
-from analysis.claims.judging import Finding, Number
+from analysis.claims.judging import Finding, Number, corrected
 from analysis.paper.statements import Statement, statements
 from analysis.render import Grid
 from analysis.tables.rows import short_method
 from analysis.tables.tables import Table
+from experiments.papers import DEFAULT
 from experiments.registry import load, paper_of
 from repro.spec.experiment import Experiment
 
@@ -28,17 +29,27 @@ def finding(statement: Statement, view: View) -> Finding:
     return compared(view, experiment, {claim.statement: claim for claim in experiment.claims}[statement.id])
 
 
+def findings(view: View, of: str = DEFAULT) -> dict[str, Finding]:
+    """What the runs of a view say of every statement of a paper, corrected over those of one table (Holm)."""
+    raw: dict[tuple[str, ...], dict[str, Finding]] = {}
+    for statement in statements(of):
+        if statement.by == "runs":
+            raw.setdefault(statement.experiments, {})[statement.id] = finding(statement, view)
+    return {name: one for table in raw.values() for name, one in corrected(table, view.scale).items()}
+
+
 def judged(experiment: Experiment, view: View, *, stated: bool = True) -> Iterator[tuple[str, str, Finding]]:
     """(id, words, finding) of each statement that an experiment's runs decide, then of its own claims, if it has any.
 
     Without `stated` its own alone.
     """
-    for statement in statements(paper_of(experiment.name).name) if stated else ():
-        if experiment.name in statement.experiments:
-            yield statement.id, statement.text, finding(statement, view)
+    on = [s for s in statements(paper_of(experiment.name).name) if stated and experiment.name in s.experiments]
+    outcomes = corrected({s.id: finding(s, view) for s in on}, view.scale)
+    yield from ((s.id, s.text, outcomes[s.id]) for s in on)
     for claim in experiment.claims:
         if claim.sentence:
-            yield claim.statement, claim.sentence, compared(view, experiment, claim)
+            own = {claim.statement: compared(view, experiment, claim)}
+            yield claim.statement, claim.sentence, corrected(own, view.scale)[claim.statement]
 
 
 def judgement_grids(table: Table, *, terminal: bool = False, stated: bool = True) -> Sequence[Grid]:

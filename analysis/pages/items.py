@@ -14,11 +14,11 @@ from typing import Any
 
 from analysis import render
 from analysis.calculated import calculate
-from analysis.claims.board import CALCULATED, MINI, PAPER, Decision, counts, decide
+from analysis.claims.board import CALCULATED, MINI, PAPER, Decision, counts, decide_all
 from analysis.claims.evidence import gather
 from analysis.claims.trained import judgement_grids
 from analysis.pages import report
-from analysis.paper.statements import Statement, statements
+from analysis.paper.statements import Statement
 from analysis.render import Document, Grid, Notes
 from analysis.tables.tables import table_of
 from analysis.tables.views import document
@@ -167,10 +167,7 @@ def scoreboard(wanted: Sequence[str], root: str | Path | None = None, seeds: int
     """The paper's statements on some items, decided at both scales; `root` and `seeds` as in `shown`."""
     with TemporaryDirectory() as folder:
         source = _source(root, seeds, "mini", Path(folder))
-        evidence = gather(source.seeds, source.root)
-        labels = {name: item_label(name) for name in wanted}
-        asked = [s for s in statements() if any(speaks_to(name, label, s) for name, label in labels.items())]
-        decisions = [decide(statement, evidence) for statement in asked]
+        decisions = decide_all(gather(source.seeds, source.root))
     grids = [(name, grid) for name in wanted if (grid := statements_on(name, decisions)) is not None]
     bodies = [render.body(Document(item_label(name), (), (grid,)), level=3) for name, grid in grids]
     return Html("\n".join(part for parts in bodies for part in parts))

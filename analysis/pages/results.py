@@ -28,7 +28,7 @@ SCALE = "mini"
 LEAD = (
     "Written by `python -m repro build results --out docs` from data/results/mini.json. Loss: nats a token on held-out "
     "text, the mean over seeds ± its standard deviation, (n) seeds; a bare number is one run, of seed 0, so compare "
-    "within one n. inside, beyond: of two standard errors. *: a point that the paper's text doesn't name. In Table 6 "
+    "within one n. inside, beyond: of the 95 % interval. *: a point that the paper's text doesn't name. In Table 6 "
     "a method is M | H.",
     "A value here says nothing about the paper's: models, text and budgets are others. Orders and shapes can be held "
     "against it, and the table of its statements does so. `python -m repro build ITEM` adds run ids, models and "

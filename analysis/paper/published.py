@@ -2,13 +2,13 @@
 
 A published number lives once, as a cell of `data/papers/<paper>/<item>.csv`; nothing in the code repeats one. Two
 kinds of comparison are made here and never mixed: a *verdict* compares one paper-scale result with one
-published cell, both ways (better than the tolerance is a deviation too); a *judgement* compares our own runs
-with each other over seeds, at any scale. Standard library only, so that plans and tables answer at once.
+published cell, both ways (better than the tolerance is a deviation too); a *judgement* (`analysis.paper.deciding`)
+compares our own runs with each other over seeds, at any scale. Standard library only, so that plans answer at once.
 """
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -35,8 +35,6 @@ BETTER: Mapping[str, Literal["lower", "higher"]] = {
 
 _SUFFIX_EXPONENT = {"M": 6, "B": 9}
 
-Agreement = Literal["agrees", "disagrees", "undecided", "not run"]
-
 
 @dataclass(frozen=True)
 class Published:
@@ -48,20 +46,6 @@ class Published:
     value: float | None
     rule: str
     where: str
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """A judged difference, with its numbers.
-
-    `difference` is the mean over seeds of what is to be >= 0 (an order) or near 0 (parity), and `standard_error` that
-    of this mean; None where there is no run or no known spread.
-    """
-
-    verdict: Agreement
-    difference: float | None
-    standard_error: float | None
-    seeds: int
 
 
 def items(of: str = DEFAULT) -> tuple[str, ...]:
@@ -155,36 +139,6 @@ def paired_differences(higher: Mapping[int, float], lower: Mapping[int, float]) 
     return tuple(higher[seed] - lower[seed] for seed in sorted(higher.keys() & lower.keys()))
 
 
-def judge_order(differences: Sequence[float], known_spread: float | None = None) -> Judgement:
-    """Whether first <= second, from the paired differences second − first, one a seed.
-
-    Undecided if |mean| < 2 standard errors. `known_spread` is the standard deviation of one paired
-    difference as known from elsewhere; it serves a single seed, which without it decides nothing.
-    """
-    mean, error = _mean_and_error(differences, known_spread)
-    return Judgement(_decide(mean, mean, error), mean, error, len(differences))
-
-
-def judge_parity(differences: Sequence[float], tolerance: float, known_spread: float | None = None) -> Judgement:
-    """Whether |first − second| <= tolerance, from the same paired differences.
-
-    Undecided if |mean| lies within 2 standard errors of the tolerance, on either side.
-    """
-    mean, error = _mean_and_error(differences, known_spread)
-    margin = None if mean is None else tolerance - abs(mean)
-    return Judgement(_decide(margin, mean, error), mean, error, len(differences))
-
-
-def judge_all(judgements: Iterable[Judgement]) -> Agreement:
-    """Several judgements in one word: one that disagrees refutes the whole, all must agree to hold."""
-    verdicts = {judgement.verdict for judgement in judgements}
-    weakest_first: tuple[Agreement, ...] = ("disagrees", "not run", "undecided", "agrees")
-    for weakest in weakest_first:
-        if weakest in verdicts:
-            return weakest
-    return "not run"
-
-
 def _cell(fields: list[str], place: str) -> Published:
     if len(fields) != len(FIELDS):
         raise UserError(f"{place} has {len(fields)} fields: it needs {len(FIELDS)} ({', '.join(FIELDS)}).")
@@ -209,24 +163,3 @@ def _number(text: str) -> Decimal:
     exponent = _SUFFIX_EXPONENT.get(text[-1:], 0)
     digits = text[:-1] if exponent else text.removesuffix("+")
     return Decimal(digits.replace(",", "")).scaleb(exponent)
-
-
-def _mean_and_error(differences: Sequence[float], known_spread: float | None) -> tuple[float | None, float | None]:
-    """The mean over seeds and its standard error; the spread of these seeds goes before a known one."""
-    count = len(differences)
-    if not count:
-        return None, None
-    mean = math.fsum(differences) / count
-    if count == 1:
-        return mean, known_spread
-    variance = math.fsum((d - mean) ** 2 for d in differences) / (count - 1)
-    return mean, math.sqrt(variance / count)
-
-
-def _decide(margin: float | None, mean: float | None, error: float | None) -> Agreement:
-    """`margin` is how far the mean lies on the agreeing side of its edge."""
-    if margin is None or mean is None:
-        return "not run"
-    if error is None or not math.isfinite(mean) or abs(margin) < 2 * error:
-        return "undecided"
-    return "agrees" if margin >= 0 else "disagrees"

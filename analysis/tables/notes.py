@@ -91,8 +91,9 @@ def legend(table: Table) -> Iterator[str]:
     yield from score_views.score_legend(table)
     if table.scale == "paper" and table.cells:
         yield (
-            "Verdict on the loss, two-sided. Tolerance beyond the printed rounding: 2 s √(1 + 1/n), s our spread "
-            "over n seeds, which the paper's single run is taken to share; with one seed no deviation is decided."
+            "Verdict on the loss, two-sided. Tolerance beyond the printed rounding: t s √(1 + 1/n), t Student's 97.5 % "
+            "quantile, s our spread over n seeds, which the paper's single run is taken to share; with one seed no "
+            "deviation is decided."
         )
 
 

@@ -3,13 +3,13 @@
 No pandas, no plotting, no JAX, so that a table of finished runs prints at once.
 """
 
-import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from analysis.paper.deciding import slack
 from analysis.paper.published import Published, verdict
 from analysis.tables.scores import Score, gather_scores
 from repro.results.read import Result
@@ -112,8 +112,8 @@ class TableRow:
     def score(self, column: str, metric: str) -> Score | None:
         """A downstream score over the seeds that are evaluated; None without any."""
         if (column, metric) not in self._scores:
-            evaluations = [r.evaluation for r in self.results if r.evaluation is not None]
-            self._scores[column, metric] = gather_scores(evaluations, column, metric)
+            evaluations = {r.run.config.seed: r.evaluation for r in self.results if r.evaluation is not None}
+            self._scores[column, metric] = gather_scores(evaluations.values(), column, metric, list(evaluations))
         return self._scores[column, metric]
 
     @property
@@ -140,13 +140,13 @@ class TableRow:
 
     @property
     def tolerance(self) -> float | None:
-        """2 s √(1 + 1/n): the paper's one run and our mean of n, both of our spread s.
+        """t s √(1 + 1/n): the paper's one run and our mean of n, both of our spread s.
 
         None for one seed, and for a miniature, which is held against nothing.
         """
         if self.spread is None or not self.at_paper_scale:
             return None
-        return 2 * self.spread * math.sqrt(1 + 1 / len(self.losses))
+        return slack(self.spread, len(self.losses))
 
     @property
     def verdict(self) -> str:

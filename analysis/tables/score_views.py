@@ -117,8 +117,8 @@ def score_legend(table: Table) -> Iterator[str]:
     if any(row.method == DP for row in table.rows):
         yield (
             "A difference is from Data-Parallel at the same point, over the same questions, ± its paired standard "
-            "error; inside: within two of them, so that the two methods can't be told apart by it. Of equal methods, "
-            "one in twenty differences is beyond."
+            "error, of the seeds too where there are several; inside: its 95 % t interval holds 0, so that the two "
+            "methods can't be told apart by it. Of equal methods, one in twenty differences is beyond."
         )
     if table.scale != "paper":
         yield f"Scores at scale {table.scale} are not compared with the paper's."

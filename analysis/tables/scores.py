@@ -6,10 +6,11 @@ questions, so a difference between methods is taken question by question, which 
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.paper.deciding import t_quantile
 from repro.errors import UserError
 
 LIKE = (
@@ -32,6 +33,11 @@ class Score:
     facts: tuple[Any, ...]
     answers: tuple[float, ...]
     by_seed: tuple[float, ...]
+    right: Mapping[int, tuple[float, ...]]  # by seed, the answers
+
+    def of(self, seeds: Iterable[int]) -> tuple[float, ...]:
+        """For each question, the share of these seeds that got it."""
+        return _shares([self.right[seed] for seed in seeds])
 
     @property
     def mean(self) -> float:
@@ -66,40 +72,68 @@ class Score:
 
 @dataclass(frozen=True)
 class Difference:
-    """Score − score of another method on the same questions, paired; `standard_error` None for one question."""
+    """Score − score of another method on the same questions, paired.
+
+    `standard_error` is of questions and seeds together, of the questions alone for one seed; None for one question.
+    `seeds` is how many both have.
+    """
 
     mean: float
     standard_error: float | None
+    seeds: int
+    degrees: float
 
     @property
     def inside(self) -> bool:
-        """Within two standard errors: nothing is said by it."""
-        return self.standard_error is None or abs(self.mean) <= 2 * self.standard_error
+        """Whether the 95 % t interval holds 0: nothing is said by it."""
+        return self.standard_error is None or abs(self.mean) <= t_quantile(self.degrees) * self.standard_error
 
 
-def gather_scores(evaluations: Iterable[dict[str, Any]], column: str, metric: str) -> Score | None:
-    """The score of a column of the paper from the evaluations of one method's seeds; None without any.
+def gather_scores(
+    evaluations: Iterable[dict[str, Any]], column: str, metric: str, seeds: Sequence[int] | None = None
+) -> Score | None:
+    """The score of a column of the paper from the evaluations of one method's seeds (0, 1, … where none are named).
+
+    None without any.
 
     UserError when they are not of the same questions.
     """
-    pairs = [(result, score) for result in evaluations for score in result["scores"] if score["column"] == column]
-    if not pairs:
+    evaluations = list(evaluations)
+    numbered = zip(range(len(evaluations)) if seeds is None else seeds, evaluations, strict=True)
+    asked = [(seed, e, score) for seed, e in numbered for score in e["scores"] if score["column"] == column]
+    if not asked:
         return None
-    facts = {(*(score[name] for name in LIKE), result["parameters"]) for result, score in pairs}
+    facts = {(*(score[name] for name in LIKE), e["parameters"]) for _, e, score in asked}
     if len(facts) > 1:
-        ids = ", ".join(result["run_id"] for result, _ in pairs)
+        ids = ", ".join(e["run_id"] for _, e, _ in asked)
         raise UserError(f"{column} was asked in different ways of {ids}: delete their evals folders, evaluate again.")
-    right = [_answers(score["right"][metric], score["questions"]) for _, score in pairs]
-    answers = tuple(statistics.fmean(each) for each in zip(*right, strict=True)) if len(right) > 1 else right[0]
-    return Score(metric, facts.pop(), answers, tuple(score[metric] for _, score in pairs))
+    right = {seed: _answers(score["right"][metric], score["questions"]) for seed, _, score in asked}
+    shares = tuple(score[metric] for _, _, score in asked)
+    return Score(metric, facts.pop(), _shares(list(right.values())), shares, right)
 
 
 def difference(score: Score, other: Score) -> Difference:
-    """The paired difference of two methods. ValueError for scores that are not alike."""
+    """The paired difference of two methods over the seeds that both have. ValueError for scores that are not alike.
+
+    The variance of questions and that of seeds are added, their degrees of freedom by Satterthwaite.
+    """
     if (score.metric, score.facts[: len(LIKE)]) != (other.metric, other.facts[: len(LIKE)]):
         raise ValueError(f"{score.metric} on {score.asked} is not to be compared with {other.metric} on {other.asked}")
-    paired = tuple(a - b for a, b in zip(score.answers, other.answers, strict=True))
-    return Difference(statistics.fmean(paired), _error(paired))
+    shared = sorted(score.right.keys() & other.right.keys())
+    answers = (score.of(shared), other.of(shared)) if shared else (score.answers, other.answers)
+    paired = tuple(a - b for a, b in zip(*answers, strict=True))
+    gaps = tuple(statistics.fmean(score.right[s]) - statistics.fmean(other.right[s]) for s in shared)
+    terms = [(error, len(values) - 1) for values in (paired, gaps) if (error := _error(values)) is not None]
+    mean = statistics.fmean(paired)
+    if not terms or len(paired) < 2:
+        return Difference(mean, None, len(shared), 1)
+    variance = math.fsum(error**2 for error, _ in terms)
+    fourth = math.fsum(error**4 / degrees for error, degrees in terms)
+    return Difference(mean, math.sqrt(variance), len(shared), variance**2 / fourth if fourth else terms[0][1])
+
+
+def _shares(right: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
+    return tuple(map(statistics.fmean, zip(*right, strict=True))) if len(right) > 1 else right[0]
 
 
 def _error(values: tuple[float, ...]) -> float | None:

@@ -6,7 +6,7 @@ better although their fragments were synchronised at different steps.
     make table3
 """
 
-from experiments.streaming.base import ABLATED, ABLATED_EVERY, ABLATION_NOTE, SIMILAR, c4, streaming
+from experiments.streaming.base import ABLATED, ABLATED_EVERY, ABLATION_NOTE, SIMILAR, SLIGHT, c4, streaming
 from repro.spec.experiment import Claim, Experiment, Pair, Row
 
 FIRST, AVERAGE, OUTER = "First replica", "Replicas average", "Outer parameters"
@@ -30,8 +30,10 @@ EXPERIMENT = Experiment(
         ),
         Claim(
             "outer-parameters-better",
-            "order",
+            "slight",
             (Pair(OUTER, AVERAGE, name="against the average"), Pair(OUTER, FIRST, name="against the first replica")),
+            SLIGHT,
+            "our reading",
         ),
     ),
     notes=(ABLATION_NOTE,),

@@ -17,7 +17,7 @@ from repro.spec.identity import run_id
 from repro.spec.scales import Setting, at_scale, relabelled
 from repro.words import counted
 
-Kind = Literal["order", "parity", "added", "percent", "score order", "score parity"]
+Kind = Literal["order", "slight", "parity", "added", "percent", "score slight", "score parity"]
 Points = Literal["all", "first", "last"]
 Side = Literal["above", "below", "better", "worse"]
 Origin = Literal["", "seed spread", "binomial error", "rounding", "grid bin", "stated in the text", "our reading"]
@@ -78,10 +78,11 @@ class Claim:
     What must hold of each pair, with d the loss of the second row less that of the first:
 
     order         d >= 0
+    slight        0 <= d <= tolerance, in nats
     parity        |d| <= tolerance, in nats
     added         d <= tolerance, in nats
     percent       d <= tolerance, in percent of the first's loss
-    score order   the second's accuracy is at least the first's, in each column of `scores`
+    score slight  the second's accuracy is the higher by 0 to the tolerance, in points, in each column of `scores`
     score parity  the accuracies differ by at most the tolerance, in points
     """
 

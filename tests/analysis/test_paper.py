@@ -200,58 +200,6 @@ def test_a_negative_tolerance_is_an_error():
         paper.verdict(published("2.67"), 2.67, -0.1, "paper")
 
 
-@pytest.mark.parametrize(
-    ("differences", "known_spread", "expected"),
-    [
-        # 1, 2, 3: mean 2, standard deviation 1, standard error 1/√3 = 0.577; 2 > 1.155.
-        ([1, 2, 3], None, "agrees"),
-        ([-1, -2, -3], None, "disagrees"),
-        # -1, 0, 3: mean 2/3, variance 13/3, standard error √(13/9) = 1.2.
-        ([-1, 0, 3], None, "undecided"),
-        ([0.5], None, "undecided"),
-        ([0.5], 0.2, "agrees"),
-        ([0.5], 0.3, "undecided"),
-        ([-0.5], 0.2, "disagrees"),
-        ([1, 2, 3], 100.0, "agrees"),  # the seeds' own spread goes first
-        ([0.0, 0.0], None, "agrees"),  # "<=" holds in equality
-        ([math.nan, 1.0], None, "undecided"),
-        ([], 0.2, "not run"),
-    ],
-)
-def test_claims_of_order(differences: list[float], known_spread: float | None, expected: str):
-    assert paper.judge_order(differences, known_spread).verdict == expected
-
-
-def test_a_claim_carries_its_numbers():
-    claim = paper.judge_order([1, 2, 3])
-    assert claim.seeds == 3
-    assert claim.difference == 2
-    assert claim.standard_error == pytest.approx(1 / math.sqrt(3))
-    assert paper.judge_order([0.5]) == paper.Judgement("undecided", 0.5, None, 1)
-    assert paper.judge_order([]) == paper.Judgement("not run", None, None, 0)
-
-
-@pytest.mark.parametrize(
-    ("difference", "expected"),
-    [(0.0, "agrees"), (0.009, "agrees"), (-0.009, "agrees"), (0.015, "undecided"), (-0.025, "undecided"),
-     (0.031, "disagrees"), (-0.031, "disagrees")],
-)  # fmt: skip
-def test_claims_of_parity(difference: float, expected: str):
-    # The edge is 0.02 and a standard error 0.005, so nothing within 0.01 of the edge is decided.
-    assert paper.judge_parity([difference], 0.02, known_spread=0.005).verdict == expected
-    assert paper.judge_parity([difference], 0.02).verdict == "undecided"
-
-
-def test_a_chain_of_claims():
-    agrees, disagrees = paper.judge_order([1, 1.1]), paper.judge_order([-1, -1.1])
-    undecided, not_run = paper.judge_order([1]), paper.judge_order([])
-    assert paper.judge_all([agrees, agrees]) == "agrees"
-    assert paper.judge_all([agrees, undecided]) == "undecided"
-    assert paper.judge_all([agrees, undecided, not_run]) == "not run"
-    assert paper.judge_all([agrees, undecided, not_run, disagrees]) == "disagrees"
-    assert paper.judge_all([]) == "not run"
-
-
 def test_pairs_are_of_the_same_seed():
     differences = paper.paired_differences({2: 5.0, 0: 1.0, 7: 9.0}, {0: 0.5, 2: 2.0, 3: 4.0})
     assert differences == (0.5, 3.0)

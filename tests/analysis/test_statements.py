@@ -1,7 +1,9 @@
 """Statements of the text: all have a function, quote the paper, and are decided both ways on invented evidence."""
 
 import csv
+import math
 import re
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -27,9 +29,19 @@ from analysis.claims import (
 )
 from analysis.claims.compared import WAYS, compared
 from analysis.claims.evidence import Evidence, View, gather
-from analysis.claims.judging import VERDICTS, Finding, computed, verdict_words
+from analysis.claims.judging import (
+    VERDICTS,
+    Finding,
+    Judge,
+    JudgedDifference,
+    as_printed,
+    computed,
+    corrected,
+    verdict_words,
+)
 from analysis.pages.report import build_item
 from analysis.paper import published, statements
+from analysis.paper.deciding import judge_order
 from analysis.tables.tables import table_of
 from experiments.papers import papers
 from experiments.registry import experiment_names, load
@@ -56,6 +68,10 @@ def worlds() -> dict[tuple[str, str], View]:
 
 def decided(name: str, view_of: View) -> Finding:
     return trained.finding(TRAINED[name], view_of)
+
+
+def corrected_one(name: str, view_of: View) -> Finding:
+    return corrected({name: decided(name, view_of)}, view_of.scale)[name]
 
 
 def claims() -> Iterator[tuple[Experiment, Claim]]:
@@ -141,9 +157,10 @@ def test_a_statement_holds_where_it_is_true_and_fails_somewhere(name: str, scale
 def test_one_seed_without_a_known_spread_decides_no_order(name: str):
     lonely = _cache("mini", 1)
     found = decided(name, lonely)
-    assert found.verdict in ("undecided (mini)", "shape agrees (mini)", "shape disagrees (mini)")
-    if found.origin != "binomial error":  # questions are many in one seed
-        assert found.verdict == "undecided (mini)" and "no spread is known" in found.sentence
+    assert found.verdict == "undecided (mini)" and found.p is None
+    scored = any(number.name.startswith(("HellaSwag", "Piqa", "Arc")) for number in found.ours)
+    if not scored:  # questions have an error of their own
+        assert "no spread is known" in found.sentence
 
 
 @pytest.mark.parametrize("name", sorted(TRAINED))
@@ -160,18 +177,25 @@ def test_a_miniature_never_gets_a_paper_verdict(worlds: dict):
             assert decided(name, worlds["paper", world]).verdict not in MINI - {"not run"}
 
 
-def test_the_spread_of_another_experiment_serves_a_single_seed(worlds: dict):
-    """Table 5 has three seeds and Table 7, of models as large, one."""
+def test_a_spread_is_lent_by_name_with_its_degrees_and_decides_no_row_of_one_seed(worlds: dict):
+    """Table 5 has three seeds and Figure 8, of the same method, H and M, one."""
     three, one = worlds["mini", "faithful"].results, _cache("mini", 1).results
-    mixed = View("mini", {**one, "table5": three["table5"]})
+    mixed = View("mini", {**one, "table6": three["table6"]})
     runs = [mixed.row("table7", f"{method} | 25B")[0].run for method in (OURS_M2, OURS_M4)]
     spread = mixed.spread(*runs)
-    assert spread is not None and spread.experiments == ("table5",) and spread.seeds == 3
+    assert spread is not None and spread.experiments == ("table6",) and spread.seeds == 3 and spread.degrees == 2
     found = decided("four-replicas-worse", mixed)
-    assert found.verdict == "shape agrees (mini)"
-    assert "is that of table5" in found.sentence and found.ours[0].seeds == 1
-    assert found.ours[0].error == pytest.approx(spread.value)
-    assert decided("four-replicas-worse", replace(mixed, lends=False)).verdict == "undecided (mini)"
+    assert found.verdict == "undecided (mini)" and found.p is None
+    assert "lent by table6" in found.sentence and "2 degrees of freedom" in found.sentence and found.ours[0].seeds == 1
+    assert found.ours[0].error == pytest.approx(spread.value) and found.ours[0].p is not None
+    assert decided("four-replicas-worse", replace(mixed, lends=False)).ours[0].error is None
+
+
+def test_a_lent_spread_does_not_depend_on_the_order_of_runs_and_is_of_one_size():
+    made, (small, large) = _table5_of({f"35M | {DP}": [3.0, 3.3], f"100M | {DP}": [2.9, 3.3]})
+    assert made.spread(small, large) is None is made.spread(large, small)
+    made, (dp, s30) = _table5_of({f"35M | {DP}": [3.0, 3.3], f"35M | {STREAM_30}": [3.0, 3.1]})
+    assert made.spread(dp, s30) == made.spread(s30, dp) != None  # noqa: E711
 
 
 def _table5_of(by_row: dict[str, list[float]]) -> tuple[View, list[PlannedRun]]:
@@ -185,20 +209,21 @@ def _table5_of(by_row: dict[str, list[float]]) -> tuple[View, list[PlannedRun]]:
     return made, [made.row("table5", row)[0].run for row in by_row]
 
 
-def test_a_spread_is_of_like_runs_where_there_are_any():
-    """Streaming against Streaming moves less between seeds than against data-parallel."""
+def test_a_spread_is_of_like_rows_alone():
+    """Like rows have the same methods, H and M: DiLoCo with H = 5 says nothing of DiLoCo with H = 30."""
     by_row = {f"35M | {DP}": [3.0, 3.3], f"35M | {STREAM_30}": [3.0, 3.1], f"35M | {STREAM_100}": [3.0, 3.12]}
     made, (dp, s30, s100) = _table5_of(by_row)
-    like, across = made.spread(s30, s100), made.spread(dp, s30)
+    like, across, far = made.spread(s30, s100), made.spread(dp, s30), made.spread(dp, s100)
     assert like is not None and like.value == pytest.approx(0.02 / 2**0.5)
-    assert across is not None and across.value == pytest.approx(((0.2**2 + 0.18**2) / 4) ** 0.5)
+    assert across is not None and across.value == pytest.approx(0.2 / 2**0.5)
+    assert far is not None and far.value == pytest.approx(0.18 / 2**0.5)
+    assert made.spread(s30, s30) is None
 
 
 def test_a_disagreeing_miniature_says_how_it_differs(worlds: dict):
-    sentence = decided("four-replicas-worse", worlds["mini", "negated"]).sentence
-    assert re.search(r"Why it may disagree: these runs have .* rounds of H steps where the paper's have", sentence)
-    assert "25,472" not in sentence and "45,312 parameters where they have 1,273,495,552" in sentence
-    assert "Why" not in decided("four-replicas-worse", worlds["paper", "negated"]).sentence
+    sentence = corrected_one("four-replicas-worse", worlds["mini", "negated"]).sentence
+    assert re.search(r"It may hang on: rounds of H .* where the paper's runs have", sentence)
+    assert "hang on" not in corrected_one("four-replicas-worse", worlds["paper", "negated"]).sentence
 
 
 def pair(losses: tuple[list[float], list[float]], scale: str = "mini") -> View:
@@ -266,7 +291,7 @@ def test_a_row_without_a_miniature_is_left_out():
 def test_each_point_decides_alone_and_one_that_disagrees_refutes_the_whole():
     """The second pair is the first turned round; a claim may take the first point that there is, or the last."""
     turned = Pair(PAIR.second, PAIR.first, "turned")
-    view_of = pair(([3.0, 4.0], [3.1, 4.11]))
+    view_of = pair(([3.0, 4.0], [3.1, 4.101]))
     found = judge(view_of, "order", pairs=(PAIR, turned))
     assert [number.verdict for number in found.ours] == ["agrees", "disagrees"]
     assert found.verdict == "shape disagrees (mini)"
@@ -315,7 +340,13 @@ def test_what_the_simulator_and_the_accounts_decide():
     found = {name: decide() for name, decide in (simulated.CLAIMS | accounts.CLAIMS).items()}
     assert time.process_time() - began < 5
     off = {name: f.verdict for name, f in found.items() if f.verdict != "reproduced"}
-    assert off == {"figure4-data-parallel": "deviates above", "pcie": "deviates above", "hours": "deviates below"}
+    assert off == {
+        "figure4-data-parallel": "deviates above",
+        "pcie": "deviates above",
+        "transfer-negligible": "deviates above",
+        "hours": "deviates below",
+        "table4": "deviates below",
+    }
     assert all(f.ours and f.tolerance and f.origin and not f.runs for f in found.values())
 
 
@@ -418,6 +449,64 @@ def test_runs_that_diverged_say_nothing_of_the_spread_of_others():
     made, (dp, s30, s100) = _table5_of(by_row)
     results = made.results["table5"]
     assert [r.diverged for r in results] == [r.run.paper_row.endswith(STREAM_100) for r in results]
-    alone = made.spread(s30, s100)
-    assert alone is not None and alone.value == pytest.approx(0.2 / 2**0.5)  # of any two: data-parallel and H = 30
-    assert alone == made.spread(dp, s30)
+    assert made.spread(s30, s100) is None is made.spread(dp, s100)
+    assert made.spread(dp, s30) is not None
+
+
+def part_of(values: list[float], loss: float) -> JudgedDifference:
+    """A part whose runs have this loss."""
+    run = _cache("mini", 3).results["table5"][0].run
+    return JudgedDifference("the part", judge_order(values), (Result(run, validations(run.config, outer=loss)),))
+
+
+def test_a_part_with_a_run_that_diverged_decides_nothing_and_is_named():
+    view_of, judge_it = _cache("mini", 3), Judge("worse", "0", "seed spread", "")
+    good, bad = part_of([0.1, 0.11, 0.12], 4.0), part_of([-9.0, -9.1, -9.2], 90.0)
+    assert judge_it(view_of, "table5", [good]).verdict == "shape agrees (mini)"
+    both = judge_it(view_of, "table5", [good, bad])
+    assert both.verdict == "shape agrees (mini)" and len(both.ours) == 1 and "a run of it diverged" in both.sentence
+    alone = judge_it(view_of, "table5", [bad])
+    assert (alone.verdict, alone.p) == ("undecided (mini)", None)
+
+
+def test_the_statements_of_a_table_are_corrected_together_by_holm():
+    """p 0.04 stands alone, and not beside two others of one table; what is undecided names the seeds."""
+    judge_it = Judge("worse", "0", "seed spread", "")
+    found = judge_it(_cache("mini", 3), "table5", [part_of([0.08, 0.1, 0.15], 4.0)])
+    assert found.p is not None and 0.02 < found.p < 0.05 and found.verdict == "shape agrees (mini)"
+    assert corrected({"a": found}, "mini")["a"].verdict == "shape agrees (mini)"
+    three = corrected({"a": found, "b": found, "c": found}, "mini")
+    assert {f.verdict for f in three.values()} == {"undecided (mini)"}
+    assert three["a"].p_holm == pytest.approx(3 * found.p) and three["a"].needed == 4
+    assert "by Holm over 3 statements" in three["a"].sentence and "About 4 seeds would decide" in three["a"].sentence
+
+
+def test_slightly_has_a_size():
+    """The paper's 0.05 is slight, 0.26 is not, and better than Data-Parallel isn't worse."""
+    for gap, verdict in ((0.05, "agrees"), (0.26, "disagrees"), (-0.05, "disagrees")):
+        found = judge(pair(([4.0, 4.1, 4.2], [4.0 + gap, 4.1001 + gap, 4.2 + gap])), "slight", 0.1)
+        assert found.verdict == f"shape {verdict} (mini)"
+
+
+def test_a_slope_has_the_spread_of_slopes_over_seeds_and_none_that_is_lent():
+    three = _cache("mini", 3)
+    sizes = three.sizes("table5")
+    flops = [math.log(three.row("table5", f"{size} | {DP}")[0].run.config.flops) for size in sizes]
+    losses = zip(*(three.losses("table5", f"{size} | {DP}").values() for size in sizes), strict=True)
+    slopes = [statistics.linear_regression(flops, each).slope for each in losses]
+    (number,) = decided("slope-data-parallel", three).ours
+    assert number.error == pytest.approx(statistics.stdev(slopes) / 3**0.5)
+    lonely = View("mini", {**_cache("mini", 1).results, "table6": three.results["table6"]})
+    assert decided("slope-data-parallel", lonely).ours[0].error is None
+
+
+def test_as_printed_means_every_cell_whatever_the_item():
+    assert as_printed(75, 75, "below", [], "").verdict == "reproduced"
+    assert as_printed(73, 75, "below", [], "").verdict == "deviates below" == as_printed(2, 12, "below", [], "").verdict
+    assert simulated.table4().tolerance == "as printed" == accounts.hours().tolerance
+
+
+def test_the_cost_of_a_transfer_is_judged_at_the_speed_that_the_bus_has():
+    found = accounts.transfer_negligible()
+    stated, bus = (number.value for number in found.ours)
+    assert stated < 100 * accounts.NEGLIGIBLE < bus and found.verdict == "deviates above"

@@ -78,7 +78,7 @@ def test_verdicts_at_paper_scale(losses: list[float], expected: str):
 
 def test_the_tolerance_is_that_of_one_run_against_a_mean_of_n():
     ours = row(invented("paper", {f"35M | {DP}": [3.0, 3.2]}), f"35M | {DP}")
-    assert ours.tolerance == pytest.approx(2 * math.sqrt(0.02) * math.sqrt(1.5))
+    assert ours.tolerance == pytest.approx(12.7062 * math.sqrt(0.02) * math.sqrt(1.5))  # t of one degree of freedom
 
 
 def test_slopes_are_fitted_to_our_means_and_to_the_printed_cells(tmp_path: Path):

@@ -40,7 +40,7 @@ def invented_loss(run: PlannedRun) -> float:
     offset = next(value for name, value in OFFSETS.items() if method.endswith(name))
     seed = run.config.seed
     sign = (-1) ** (seed + len(method))
-    return 12.0 - 0.25 * math.log(run.config.flops / 1e11) + offset + 0.01 * seed + 0.001 * sign
+    return 5.0 - 0.15 * math.log(run.config.flops / 1e11) + offset + 0.01 * seed + 0.001 * sign
 
 
 def validations(config: RunConfig, **losses: float) -> dict[str, Any]:
