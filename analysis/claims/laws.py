@@ -11,8 +11,8 @@ from itertools import pairwise
 import numpy as np
 
 from analysis.claims.evidence import View
-from analysis.claims.judging import Finding, Judge, JudgedDifference, order_part, parity_part
-from analysis.paper.published import judge_order
+from analysis.claims.judging import Finding, Judge, JudgedDifference, bounded_part, order_part
+from analysis.paper.deciding import judge_order
 from experiments.scaling_laws.base import DATA_PARALLEL, DP, REPLICAS, replica_label
 from experiments.scaling_laws.batches import FACTORS, batch_row
 from experiments.scaling_laws.cadence import CADENCES, cadence_label
@@ -27,14 +27,11 @@ CADENCE, OVERTRAINING = "scaling_laws_cadence", "scaling_laws_overtraining"
 LOW, HIGH = 0.4, 0.8  # outer rates between which a step is asked for
 SHORT, LONG = CADENCES[1], CADENCES[-2]  # H = 5 and 100
 PARABOLA = 3  # points that it takes
-TWO = math.sqrt(2)  # how many times the spread of a difference that of two differences is
 
 
 def relative_loss_falls(view: View) -> Finding:
     """The relative gap of each M at the smallest size less that at the largest, in percent."""
     first, last = _ends(view, TABLE4)
-    at_first = view.losses(TABLE4, f"{first} | {DP}")
-    percents = 100 * TWO / (sum(at_first.values()) / len(at_first)) if at_first else 1.0
     parts = [
         order_part(
             view,
@@ -42,7 +39,6 @@ def relative_loss_falls(view: View) -> Finding:
             f"M = {m}",
             [f"{size} | {method}" for size in (first, last) for method in (replica_label(m), DP)],
             lambda a, a_dp, b, b_dp: 100 * (a / a_dp - b / b_dp),
-            percents,
         )
         for m in REPLICAS
     ]
@@ -62,7 +58,7 @@ def best_batch_grows(view: View) -> Finding:
 def data_parallel_degrades(view: View) -> Finding:
     """What four times the batch costs Data-Parallel less what it costs M = 1."""
     rows = [batch_row(m, factor) for m in (DATA_PARALLEL, 1) for factor in (1, FACTORS[-1])]
-    part = order_part(view, BATCHES, "", rows, _less, TWO)
+    part = order_part(view, BATCHES, "", rows, _less)
     measure = f"Loss that {FACTORS[-1]:g} times the middle batch adds: of Data-Parallel less of M = 1."
     return Judge("below", "0", "seed spread", measure)(view, BATCHES, [part])
 
@@ -70,7 +66,7 @@ def data_parallel_degrades(view: View) -> Finding:
 def outer_rate_grows_with_m(view: View) -> Finding:
     """What a larger outer rate costs M = 1 less what it costs M = 8, at each size."""
     parts = [
-        order_part(view, RATES, size, _rate_rows((size, REPLICAS[0], 30), (size, REPLICAS[-1], 30)), _less, TWO)
+        order_part(view, RATES, size, _rate_rows((size, REPLICAS[0], 30), (size, REPLICAS[-1], 30)), _less)
         for size in TUNED_SIZES
     ]
     return Judge("below", "0", "seed spread", _measure_rates("of M = 1 less of M = 8"))(view, RATES, parts)
@@ -79,7 +75,7 @@ def outer_rate_grows_with_m(view: View) -> Finding:
 def outer_rate_grows_with_h(view: View) -> Finding:
     """What a larger outer rate costs at a short H less what it costs at a long one."""
     size = TUNED_SIZES[0]
-    part = order_part(view, RATES, "", _rate_rows((size, SWEPT, SHORT), (size, SWEPT, LONG)), _less, TWO)
+    part = order_part(view, RATES, "", _rate_rows((size, SWEPT, SHORT), (size, SWEPT, LONG)), _less)
     return Judge("below", "0", "seed spread", _measure_rates(f"at H = {SHORT} less at H = {LONG}"))(view, RATES, [part])
 
 
@@ -87,7 +83,7 @@ def outer_rate_not_with_n(view: View) -> Finding:
     """What a larger outer rate costs at one size less what it costs at another, for each M."""
     first, second = TUNED_SIZES
     parts = [
-        parity_part(view, RATES, f"M = {m}", _rate_rows((first, m, 30), (second, m, 30)), _less, SIMILAR, TWO)
+        bounded_part(view, RATES, f"M = {m}", _rate_rows((first, m, 30), (second, m, 30)), _less, -SIMILAR, SIMILAR)
         for m in REPLICAS
     ]
     measure = _measure_rates(f"at {first} less at {second}, as their miniatures")
@@ -107,14 +103,14 @@ def overtraining_parallel(view: View) -> Finding:
     """A method's gap to Data-Parallel at the most tokens less that at the fewest."""
     fewest, *_, most = map(times, MULTIPLIERS)
     parts = [
-        parity_part(
+        bounded_part(
             view,
             OVERTRAINING,
             f"{view.named(OVERTRAINING, size)}, M = {m}",
             [f"{size} | {method} | {k}" for k in (most, fewest) for method in (DP, replica_label(m))],
             lambda dp, method, dp_few, method_few: (method - dp) - (method_few - dp_few),
+            -SIMILAR,
             SIMILAR,
-            TWO,
         )
         for size in view.sizes(OVERTRAINING)
         for m in (1, 2, 4)
@@ -128,7 +124,7 @@ def _slopes_over_replicas(view: View) -> Iterator[JudgedDifference]:
         for m in (2, 4):
             rows = _cadence_rows(size, m) + _cadence_rows(size, 1)
             name = f"{view.named(CADENCE, size)}, M = {m} less M = 1"
-            yield order_part(view, CADENCE, name, rows, lambda a, b, c, d: (b - a) - (d - c), TWO)
+            yield order_part(view, CADENCE, name, rows, lambda a, b, c, d: (b - a) - (d - c))
 
 
 def _slopes_over_sizes(view: View) -> Iterator[JudgedDifference]:
@@ -137,7 +133,7 @@ def _slopes_over_sizes(view: View) -> Iterator[JudgedDifference]:
         for m in (1, 2, 4):
             rows = _cadence_rows(smaller, m) + _cadence_rows(larger, m)
             name = f"M = {m}, {' less '.join(view.named(CADENCE, size) for size in (smaller, larger))}"
-            yield order_part(view, CADENCE, name, rows, lambda a, b, c, d: (b - a) - (d - c), TWO)
+            yield order_part(view, CADENCE, name, rows, lambda a, b, c, d: (b - a) - (d - c))
 
 
 def _cadence_rows(size: str, replicas: int) -> list[str]:
