@@ -37,7 +37,7 @@ DP = "Data-Parallel"
 DILOCO, STREAMING = "DiLoCo", "Streaming DiLoCo"
 LAST_DIGIT = 0.01  # of the paper's losses
 SIMILAR = 2 * LAST_DIGIT  # nats: our reading of "similar", "robust" and "small", which the paper leaves open
-SLIGHT = 0.1  # nats: our reading of "slightly"; what the paper calls so is 0.05 at most in Table 5, 0.06 in Table 7
+SLIGHT = 0.1  # nats: our reading of "slightly"; what the paper calls so is 0.05 at most in Table 5, 0.07 in Table 7
 SLIGHT_POINTS = 4.0  # of accuracy: what it calls so is 3.15 at most, in Table 7
 ABLATION_NOTE = (
     f"H = {ABLATED_EVERY}: section 3.3 gives none; its losses of 2.67 at 500M are those of Table 5 for H = 30, and it "
