@@ -67,11 +67,11 @@ def report_page(source: Source, out: Path, drawn: Callable[[], object] = lambda:
         f"<p>{html.escape(_runs_in_words(source, by_item))}</p>",
         *(_scoreboard(decisions, names) if decisions else _contents(names, scoreboard=False)),
     ]
-    shown = {name: items.documents(name, source, by_item, out) for name in names if name in by_item}
+    documents = {name: items.documents(name, source, by_item, out) for name in names if name in by_item}
     drawn()
-    shown |= {name: items.documents(name, source, by_item, out) for name in names if name not in by_item}
+    documents |= {name: items.documents(name, source, by_item, out) for name in names if name not in by_item}
     for name in names:
-        body = items.section(name, shown[name], decisions)
+        body = items.section(name, documents[name], decisions)
         parts += [f'<section id="{name}">', *body, '<p class="up"><a href="#contents">Contents</a></p>', "</section>"]
     return render.whole_page(title, parts, STYLE)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from analysis.figures import schedule, simulated, style
+from analysis.figures import style
 from analysis.pages import items
 from experiments.registry import in_order
 from repro.files import write_bytes
@@ -66,8 +66,7 @@ def test_one_cell_says_whose_runs_and_the_others_only_call(theme: str):
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_it_runs_against_the_committed_results(theme: str, monkeypatch: pytest.MonkeyPatch):
-    for module in (style, schedule, simulated):
-        monkeypatch.setattr(module, "save_figure", unrendered)
+    monkeypatch.setattr(style, "save_figure", unrendered)
     sources = cells(theme)
     told = run(sources)
     assert len(told) == len(sources) - 2
