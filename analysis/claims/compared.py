@@ -69,7 +69,7 @@ def printed(cells: Iterable[Published], pairs: Iterable[Pair], at: Points = "all
     """A sentence: these comparisons in the paper's own cells, which decide nothing here; "" where it prints none."""
     measured = [cell for cell in cells if cell.column == LOSS and cell.value is not None]
     digits = max((len(cell.text.partition(".")[2]) for cell in measured), default=0)
-    losses = {cell.row: cell.value for cell in measured}
+    losses = {cell.row: cell.value for cell in measured if cell.value is not None}
     chosen = _at([pair for pair in pairs if pair.first in losses and pair.second in losses], at)
     gaps = [f"{losses[pair.second] - losses[pair.first]:+.{digits}f} ({pair.label})" for pair in chosen]
     first, second = _sides(chosen)

@@ -65,6 +65,7 @@ def refit_table10(spec: Calculation, results: Results) -> Calculated:
     slack = powers.rounding_slack(_joint_variables(SIZES), _joint_losses(SIZES), HALF_UNIT)
     numbers = {"A": (law.factor, law.factor * slack[0])}
     numbers |= dict(zip(("α", "β"), zip(law.exponents, slack[1], strict=True), strict=True))
+    by_name: dict[str, powers.Interval] = dict(zip(("α", "β"), spans, strict=True))
     lines, rows = [], []
     for cell in load_cells("table10", OF):
         if cell.row == "L":
@@ -73,7 +74,7 @@ def refit_table10(spec: Calculation, results: Results) -> Calculated:
             lines.append(cell_line(cell, ours, tolerance=tolerance))
         else:
             lines.append(cell_line(cell, "", word=UNPRINTED))
-        span = dict(zip(("α", "β"), spans, strict=True)).get(cell.column) if cell.row == "L" else None
+        span = by_name.get(cell.column) if cell.row == "L" else None
         rows.append(
             (*lines[-1][:3], "" if span is None else f"{span[0]:.4f} to {span[1]:.4f}", cell.text, lines[-1][7])
         )
