@@ -13,6 +13,7 @@ from repro.spec.config import ModelConfig, RunConfig, SyncConfig
 from repro.spec.experiment import PlannedRun
 from repro.spec.formats import FORMATS
 from repro.spec.optim_state import OUTER
+from repro.spec.small import TEXT_TOKENS
 from repro.spec.validation import declared_windows
 
 MINIATURES = ("batch", "inner learning rate", "warm-up", "vocabulary")  # of which they have their own
@@ -91,6 +92,10 @@ def _data(config: RunConfig) -> Iterator[Assumption]:
         f"{config.tokens / config.model.params_by_rule:.3g} tokens for each of N = 12 d² L + V d parameters",
         "the FLOPs column of Table 5 follows 6 N · 20 N; the budgets printed in Table 2 are rounder",
     )
+    if config.repeat_data:
+        yield Assumption(
+            "epochs", f"{config.tokens / TEXT_TOKENS:.2f}", "the text is read again where the budget is longer"
+        )
     yield Assumption(
         "order of the data",
         "one seeded permutation, read from its start in batches of the run's size: equal sizes see the same each step",
@@ -114,6 +119,11 @@ def _data(config: RunConfig) -> Iterator[Assumption]:
 def _batch_reason(config: RunConfig) -> str:
     rounds = f"at {config.model.size} {config.steps:,} steps hold {config.steps // PAPER_LONGEST_EVERY} rounds of "
     rounds += f"H = {PAPER_LONGEST_EVERY}"
+    if config.scale == "small":
+        return (
+            "that of the miniature's 45k carried to this N by the exponents of arXiv 2503.09799 (Data-Parallel 0.281, "
+            f"M = 2 0.479), to a power of two; more replicas keep their local batch; {rounds}"
+        )
     if config.scale != "paper":
         return f"what two cores train in minutes; {rounds}"
     return f"{CORPORA[config.corpus].batch_reason}; {rounds}"
@@ -190,6 +200,8 @@ def _decay(config: RunConfig) -> str:
 
 
 def _rate_reason(config: RunConfig) -> str:
+    if config.scale == "small":
+        return "that of the miniature's 45k carried to this N by N^-0.8, to a power of √2; the paper gives none"
     if config.scale == "paper":
         return (
             "the paper gives none for any size: the rule of Kaplan et al. (2020), appendix D.6, linear in "

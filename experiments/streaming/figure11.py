@@ -13,6 +13,7 @@ from repro.spec.formats import FORMATS
 
 PRECISION = "Precision"
 PRECISIONS = {"float32": False, "bfloat16": False, "float8_e4m3": True, "e3m0": False, "e2m1": True, "e1m0": True}
+SMALL_PRECISIONS = ("float32", "e3m0")  # that have a run at scale small
 DROPS = {"feddropout": "FedDropout", "dare": "DARE", "topk": "Top-K", "ties": "TIES"}
 KEPT = (0.5, 0.1)
 KEPT_NOTE = "The fractions kept are chosen here."
@@ -20,7 +21,8 @@ KEPT_NOTE = "The fractions kept are chosen here."
 
 def row(series: str, point: str, codec: CodecConfig, x: float, ours: bool) -> Row:
     """The ablated run with another codec."""
-    return Row((series, point), vary(c4(ABLATED, streaming(ABLATED_EVERY)), sync__codec=codec), x=x, ours=ours)
+    config = vary(c4(ABLATED, streaming(ABLATED_EVERY)), sync__codec=codec)
+    return Row((series, point), config, x=x, ours=ours, small=int(series == PRECISION and point in SMALL_PRECISIONS))
 
 
 def kept(keep: float) -> str:

@@ -17,13 +17,16 @@ STREAM_30 = "Streaming DiLoCo with overlapped FP4 com., H=30"
 STREAM_100 = "Streaming DiLoCo with overlapped FP4 com., H=100"
 METHODS = {DP: None, DILOCO_30: diloco(30), STREAM_30: streaming(30), STREAM_100: streaming(100)}
 
+SMALL_SEEDS = {"35M": 3, "100M": 1, "200M": 1}  # at scale small, of the sizes that have a counterpart there
+
 
 def method_rows(size: str) -> tuple[Row, ...]:
     """The methods that the paper ran at a size."""
     base = data_parallel(size)
     ran = METHODS if size != "4B" else {m: METHODS[m] for m in (DP, STREAM_100)}
     return tuple(
-        Row((size, method), replace(base, sync=sync, replicas=2 if sync else 1)) for method, sync in ran.items()
+        Row((size, method), replace(base, sync=sync, replicas=2 if sync else 1), small=SMALL_SEEDS.get(size, 0))
+        for method, sync in ran.items()
     )
 
 

@@ -23,7 +23,11 @@ EXPERIMENT = Experiment(
     place="Table 6",
     scored=True,
     rows=tuple(
-        Row((size, str(replicas), str(every)), c4(size, streaming(every), replicas, C4_BATCH * replicas // 2))
+        Row(
+            (size, str(replicas), str(every)),
+            c4(size, streaming(every), replicas, C4_BATCH * replicas // 2),
+            small=int(size == SIZES[0]),
+        )
         for size in TRAINED
         for every in (30, 100)
         for replicas in (2, 4)

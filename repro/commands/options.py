@@ -40,8 +40,8 @@ def add_cache(parser: argparse.ArgumentParser, holds: str = "tokens and compiled
 
 def add_scale(parser: argparse._ActionsContainer, of: str = "", default: str = "mini") -> None:
     """--scale of an experiment, or `of` which others."""
-    first, second, third = (f"{name} (default)" if name == default else name for name in SCALES)
-    parser.add_argument("--scale", type=scale, default=default, help=f"{of}{first}, {second} or {third}")
+    *others, last = (f"{name} (default)" if name == default else name for name in SCALES)
+    parser.add_argument("--scale", type=scale, default=default, help=f"{of}{', '.join(others)} or {last}")
 
 
 def add_paper(parser: argparse.ArgumentParser) -> None:

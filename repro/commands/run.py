@@ -97,14 +97,14 @@ def _crew(args: argparse.Namespace, *, training: bool) -> "Crew":
 def _sweep(args: argparse.Namespace, crew: "Crew", runs: tuple[PlannedRun, ...]) -> "Outcome":
     from repro.corpus.prepare import prepared
     from repro.machines.seats import parts
-    from repro.results.collected import records
+    from repro.results.collected import timed_records
     from repro.results.estimate import UNTIMED, duration_sentence, scoring_sentence
     from repro.runs.sweep import corpora, sweep
 
     workers = max(len(part.seats) for part in parts(runs, crew.hardware, crew.workers))  # what can't fit is refused
     for corpus, vocab in sorted(corpora(runs)):
         prepared(corpus, vocab, args.cache)
-    timed = records(args.scale)
+    timed = timed_records(args.scale)
     long = duration_sentence(runs, timed, workers) if crew.hardware.is_cpu else UNTIMED
     beside = f", {workers} side by side" if workers > 1 else ""
     print(f"{counted(len(runs), 'run')} to train on {crew.hardware.words}{beside}: {long}.", file=sys.stderr)

@@ -107,7 +107,7 @@ def meshes(config: RunConfig, devices: int) -> Iterator[Resources]:
         rest = devices // replica
         widths = [width for width in range(1, rest + 1) if rest % width == 0]
         for fsdp in widths if config.sync is None else reversed(widths):
-            mesh = Resources(replica, rest // fsdp, fsdp, unroll=config.scale == "mini")
+            mesh = Resources(replica, rest // fsdp, fsdp, unroll=config.scale in ("mini", "small"))
             if _divides(mesh, config):
                 yield mesh
 

@@ -109,7 +109,7 @@ SETS = {
     "part": (Asked("hellaswag", seeded=MINI_HELLASWAG), Asked("piqa"), Asked("arc_easy_validation")),
     "few": tuple(Asked(task, seeded=8) for task in ("hellaswag", "piqa", "arc_easy_validation")),
 }
-DEFAULT_SETS = {"paper": "full", "mini": "part", "smoke": "few"}
+DEFAULT_SETS = {"paper": "full", "mini": "part", "small": "part", "smoke": "few"}
 
 
 def choose(

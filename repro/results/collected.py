@@ -59,6 +59,11 @@ def records(scale: str) -> tuple[Record, ...]:
     return tuple(load_records(path).values()) if path.exists() else ()
 
 
+def timed_records(scale: str) -> tuple[Record, ...]:
+    """Those that tell how long a run of a scale takes: at `small` the miniature's too, which compute the same way."""
+    return records(scale) + (records("mini") if scale == "small" else ())
+
+
 def save(results: Iterable[Result], path: Path) -> Collected:
     """Merge the finished results into the file; what it took, kept, missed and refused.
 

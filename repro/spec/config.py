@@ -18,7 +18,7 @@ from repro.spec.formats import DROPS, FORMATS
 from repro.spec.optim_state import OUTER
 from repro.values import check_fields, number, one_of, several, text, whole
 
-SCALES = ("paper", "mini", "smoke")
+SCALES = ("paper", "mini", "small", "smoke")
 MOST_LAYERS, MOST_REPLICAS, MOST_STEPS, MOST_EVERY = 1_000, 10_000, 10**8, 10**6
 
 Layers = Annotated[int, whole(1, MOST_LAYERS)]

@@ -39,7 +39,7 @@ class Row:
     the row is left out. `at_any_scale` holds fields, named as `vary` does, that a scale would set and here doesn't.
     `x` is its place on the axis of its figure, where no knob is. `ours` marks a point that the paper's text doesn't
     name, `parameters` which of the run's parameters are evaluated (Table 3). A row with `seeds` has so many in
-    miniature, however few are asked for.
+    miniature, however few are asked for; at scale `small` it has a run only with `small`, so many seeds at least.
     """
 
     labels: tuple[str, ...]
@@ -50,10 +50,11 @@ class Row:
     ours: bool = False
     parameters: str = "outer"
     seeds: int = 1
+    small: int = 0
 
     def seeds_at(self, scale: str, asked: int) -> int:
         """How many seeds it has where `asked` are."""
-        return max(asked, self.seeds) if scale == "mini" else asked
+        return max(asked, {"mini": self.seeds, "small": self.small}.get(scale, 1))
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ def left_out(experiment: Experiment, scale: str) -> tuple[tuple[str, str], ...]:
 
 
 def _at_scale(experiment: Experiment, row: Row, scale: str) -> RunConfig | None:
-    if row.own and scale not in ("paper", *row.own):
+    if (row.own and scale not in ("paper", *row.own)) or (scale == "small" and not row.small):
         return None
     config = at_scale(row.config, scale, experiment.mini_model, row.own.get(scale))
     return config and vary(config, **row.at_any_scale)

@@ -1,20 +1,21 @@
-"""One spec, three scales: a pure function from a config at paper scale to its miniature.
+"""One spec, four scales: a pure function from a config at paper scale to its miniature.
 
 `mini` is the whole paper on two cores: the same methods and code path, real English text, models of a
-hundred thousand parameters with 20 tokens a parameter. `smoke` runs in seconds and says nothing about
+hundred thousand parameters with 20 tokens a parameter. `small` has some of it with up to a million
+parameters, batch and rate carried there by a rule (`repro.spec.small`). `smoke` runs in seconds and says nothing about
 learning. The replicas, α, codec and outer optimiser are the paper's at every scale, in miniature H and τ too; what
 shrinks is the model, the batch, the number of steps and the layers a fragment (so that there are several). A row that
 names a value which shrinks shows the one that is run: `relabelled`. Batch and peak rate of a miniature are set here by
 method and M, or by the row (`Setting`): of a run at paper scale it takes the tokens a parameter, and no other length.
 """
 
-import dataclasses
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from repro.corpora import CORPORA
 from repro.errors import UserError
+from repro.spec import small
 from repro.spec.config import SCALES, InnerConfig, ModelConfig, RunConfig, SyncConfig
 from repro.words import counted
 
@@ -29,6 +30,7 @@ MINI_MODELS = {
 }
 MINI_LADDER = {"35M": "45k", "100M": "70k", "200M": "118k"}  # Table 5's first sizes
 MINI_LADDER |= {"90M": "70k", "180M": "118k"}  # the same models, as arXiv 2503.09799 calls them
+SMALLEST_PARAMS = 45_312  # of the smallest miniature, by the rule
 SMOKE_LAYERS = {"45k": 2, "70k": 3, "118k": 4, "66k": 3}
 PAPER_FRAGMENT = 3  # layers a fragment, which becomes one in miniature
 MINI_VOCAB, MINI_SEQ = CORPORA["mini"].vocab, 128
@@ -55,8 +57,13 @@ def at_scale(config: RunConfig, scale: str, mini_model: str = "", own: Setting |
         raise UserError(f"scale={scale!r}: choose one of {', '.join(SCALES)}.")
     if scale == "paper":
         return config
+    if config.sync and not _has_mini_fragments(config.sync):
+        return None
+    if scale == "small":
+        size = small.ABLATED_SMALL if mini_model else small.SMALL_LADDER.get(config.model.size)
+        return _small(config, size, own) if size else None
     size = mini_model or MINI_LADDER.get(config.model.size)
-    if size is None or (config.sync and not _has_mini_fragments(config.sync)):
+    if size is None:
         return None
     mini = _mini(config, size, own or Setting(usual_batch(config), usual_mini_rate(config)))
     return mini if scale == "mini" else _smoke(mini)
@@ -85,7 +92,7 @@ def _mini(config: RunConfig, size: str, setting: Setting) -> RunConfig:
     model = ModelConfig(size, layers, ffn_width, heads, MINI_VOCAB, MINI_SEQ, compute_dtype="float32")
     budget = round(config.tokens / config.model.params_by_rule)  # 20 in the main runs, more when overtrained
     steps = round(budget * model.params_by_rule / (setting.batch * MINI_SEQ))
-    return dataclasses.replace(
+    return replace(
         config,
         scale="mini",
         model=model,
@@ -95,6 +102,37 @@ def _mini(config: RunConfig, size: str, setting: Setting) -> RunConfig:
         batch=setting.batch,
         steps=steps,
     )
+
+
+def _small(config: RunConfig, size: str, own: Setting | None) -> RunConfig:
+    """The smallest miniature of the same row, moved to a larger model; all runs of a size see the same tokens.
+
+    At the size's largest batch the steps are the multiple of 300 that is nearest to the budget, which H = 30, 50 and
+    100 divide; a smaller batch takes proportionally more.
+    """
+    layers, ffn_width, heads = small.SMALL_MODELS[size]
+    model = ModelConfig(size, layers, ffn_width, heads, MINI_VOCAB, MINI_SEQ, compute_dtype="float32")
+    usual = replace(config, scale="small", model=model, sync=_mini_sync(config.sync))
+    setting = own or Setting(usual_batch(usual), usual_rate(usual))
+    most = small.MOST_REPLICAS.get(size, 2)
+    largest = max(_small_batch(model, *of) for of in (("data-parallel", 1), ("diloco", most), ("streaming", most)))
+    period = small.ROUNDS_PERIOD * largest * MINI_SEQ
+    budget = round(config.tokens / config.model.params_by_rule) * model.params_by_rule
+    tokens = max(1, round(budget / period)) * period
+    steps = tokens // (setting.batch * MINI_SEQ)
+    return replace(
+        usual,
+        inner=_mini_inner(config, setting.rate, steps),
+        corpus="mini",
+        batch=setting.batch,
+        steps=steps,
+        repeat_data=tokens > small.TEXT_TOKENS,
+    )
+
+
+def _small_batch(model: ModelConfig, method: str, replicas: int) -> int:
+    ratio = model.params_by_rule / SMALLEST_PARAMS
+    return small.carried_batch(MINI_BATCH, method, ratio) * max(replicas, 2) // 2
 
 
 def method_family(config: RunConfig) -> str:
@@ -109,6 +147,8 @@ def usual_batch(config: RunConfig) -> int:
 
     Each replica has at least a sequence.
     """
+    if config.scale == "small":
+        return _small_batch(config.model, method_family(config), config.replicas)
     return MINI_BATCH * max(config.replicas, 2) // 2
 
 
@@ -122,6 +162,8 @@ def usual_rate(config: RunConfig) -> float:
 
     At paper scale by the rule of Kaplan et al. (2020), appendix D.6, rounded to two digits; else as tuned in miniature.
     """
+    if config.scale == "small":
+        return small.carried_rate(usual_mini_rate(config), config.model.params_by_rule / SMALLEST_PARAMS)
     if config.scale != "paper":
         return usual_mini_rate(config)
     return kaplan_rate(config.model)
@@ -133,7 +175,7 @@ def kaplan_rate(model: ModelConfig) -> float:
 
 
 def _mini_inner(config: RunConfig, rate: float, steps: int) -> InnerConfig:
-    return dataclasses.replace(
+    return replace(
         config.inner,
         learning_rate=rate,
         warmup_steps=steps // 10,
@@ -154,7 +196,7 @@ def _mini_sync(sync: SyncConfig | None) -> SyncConfig | None:
 
 def _cut(sync: SyncConfig, size: int) -> SyncConfig:
     """With fragments of `size` layers."""
-    return dataclasses.replace(sync, fragments=dataclasses.replace(sync.fragments, layers=size))
+    return replace(sync, fragments=replace(sync.fragments, layers=size))
 
 
 def _smoke(mini: RunConfig) -> RunConfig:
@@ -162,11 +204,11 @@ def _smoke(mini: RunConfig) -> RunConfig:
     layers = SMOKE_LAYERS[mini.model.size]
     model = ModelConfig(f"{2 + layers}k", layers, 64, 1, CORPORA["smoke"].vocab, 16, compute_dtype="float32")
     steps = 24 * MINI_BATCH // mini.batch
-    return dataclasses.replace(
+    return replace(
         mini,
         scale="smoke",
         model=model,
-        inner=dataclasses.replace(mini.inner, warmup_steps=2, weight_decay=1 / steps),
+        inner=replace(mini.inner, warmup_steps=2, weight_decay=1 / steps),
         sync=_smoke_sync(mini.sync, layers),
         corpus="smoke",
         steps=steps,
@@ -179,7 +221,7 @@ def _smoke_sync(sync: SyncConfig | None, layers: int) -> SyncConfig | None:
         return None
     every = min(6 if sync.every <= 30 else 12, sync.every)
     delays = tuple(min(d, every - 1) for d in sync.delays)
-    shrunk = dataclasses.replace(sync, every=every, delays=delays)
+    shrunk = replace(sync, every=every, delays=delays)
     if sync.fragments.pattern == "whole":
         return shrunk
     return _cut(shrunk, min(sync.fragments.layers, layers))

@@ -1,6 +1,6 @@
 """The readable half of a run's id: what tells the run from the paper's main ones, in short codes.
 
-    mini smoke            the scale, where it isn't the paper's
+    mini small smoke      the scale, where it isn't the paper's
     500m                  the size of the model, then the method:
     dp                    data-parallel
     diloco stream         one fragment of everything, or several; fedpart freezes those that aren't due
@@ -38,7 +38,7 @@ DELAY = {"diloco": 0, "stream": 1}
 MIX = {"diloco": 0.0, "stream": 0.5}
 SEQUENCE = {"c4": 1_024, "dolma": 2_048}  # of the main runs
 EVERY = "h30"  # which most have
-FLUSH = {"paper": "none", "mini": "none", "smoke": "none"}  # of the main runs of a scale
+FLUSH = {"paper": "none", "mini": "none", "small": "none", "smoke": "none"}  # of the main runs of a scale
 FLUSH_CODES = {"last": "fl", "none": "nf"}
 RATE, MOMENTUM = 0.4, 0.9  # of the outer optimiser
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from repro.spec.config import RunConfig
 
-TOKENS = {"paper": 2**21, "mini": 2**16, "smoke": 2**9}  # in the windows that a scale declares
-TIMES = {"paper": 20, "mini": 5, "smoke": 2}  # of a run, for its curve; the last at its end
+TOKENS = {"paper": 2**21, "mini": 2**16, "small": 2**16, "smoke": 2**9}  # in the windows that a scale declares
+TIMES = {"paper": 20, "mini": 5, "small": 5, "smoke": 2}  # of a run, for its curve; the last at its end
 
 
 def validation_interval(config: RunConfig) -> int:

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
     ("words", "said"),
     [
         (["evaluate", "tabel5"], "no run 'tabel5'"),
-        (["evaluate", "table5", "--scale", "huge"], "--scale: give paper, mini or smoke"),
+        (["evaluate", "table5", "--scale", "huge"], "--scale: give paper, mini, small or smoke"),
         (["evaluate", "RUN", "--tasks", "boolq"], "--tasks: give some of hellaswag,"),
         (["evaluate", "RUN", "--limit", "0"], "--limit: give a whole number"),
         (["evaluate", "RUN", "--batch", "0"], "--batch: give a whole number"),

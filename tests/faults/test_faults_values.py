@@ -217,7 +217,7 @@ LIST = "give some of hellaswag,piqa,arc_easy_validation,arc_easy, each once"
             "--validation-per-mille: give a whole number from 1 to 999",
         ),
         (["prepare", "c4", "--seed", "-1"], "--seed: give a whole number from 0"),
-        (["plan", "table5", "--scale", "MINI"], "--scale: give paper, mini or smoke, not 'MINI'"),
+        (["plan", "table5", "--scale", "MINI"], "--scale: give paper, mini, small or smoke, not 'MINI'"),
         (["diff", "", ""], "run: give an id or its beginning"),
         (["extend", "", "--steps", "1"], "run: give an id or its beginning"),
         (["lm-eval", "", "--tasks", "piqa"], "run: give an id or its beginning"),

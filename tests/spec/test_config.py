@@ -47,7 +47,7 @@ RUN = tiny.run_config(SYNC)
         (SYNC, dict(offset_sign=0), "offset_sign=0"),
         (SYNC, dict(first_sync="never"), "'never'.*trained or due"),
         (SYNC, dict(flush="first"), "'first'.*none or last"),
-        (RUN, dict(scale="huge"), "'huge'.*paper, mini or smoke"),
+        (RUN, dict(scale="huge"), "'huge'.*paper, mini, small or smoke"),
         (RUN, dict(replicas=0), "replicas=0"),
         (RUN, dict(steps=0), "steps=0"),
         (RUN, dict(batch=5), "batch=5 over replicas=2"),
