@@ -74,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     _add(commands, "build", _build, "tables and figures from finished runs", _build_arguments)
     _add(commands, "report", _report, "one page: each statement, table and figure", _report_arguments)
     _add(commands, "collect", _collect, "keep finished results in data/results, to be committed", _collect_arguments)
+    _add_check(commands)
     _add(commands, "diff", _diff, "why two runs have different ids", _diff_arguments)
     _add_simulate(commands)
     _add_evaluation(commands)
@@ -125,6 +126,13 @@ def _add_extend(commands: "argparse._SubParsersAction") -> None:
     from repro.commands import extend
 
     _add(commands, "extend", extend.main, "more steps for a finished run, as a new run", extend.add_arguments)
+
+
+def _add_check(commands: "argparse._SubParsersAction") -> None:
+    from repro.commands import check
+
+    text = "hold results of a spec, ours or someone else's, against the bands of the collected seeds"
+    _add(commands, "check", check.main, text, check.add_arguments)
 
 
 def _add_simulate(commands: "argparse._SubParsersAction") -> None:

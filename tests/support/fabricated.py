@@ -1,5 +1,6 @@
 """Run folders with invented losses, for tests of what is made of results. Never a result of anything."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from repro.files import write_json
 from repro.runs.folder import RunFolder, open_folder
 from repro.spec.config import RunConfig
 from repro.spec.experiment import PlannedRun, expand
+from repro.spec.identity import config_text
 from repro.spec.metric import METRIC_VERSION
 from repro.spec.validation import declared_windows, validation_id
 
@@ -70,6 +72,12 @@ def finish(run: PlannedRun, root: Path, loss: float | None = None) -> RunFolder:
         }
     )
     return folder
+
+
+def finished_record(run: PlannedRun, loss: float) -> dict[str, Any]:
+    """A run with this loss as a file of collected results holds it."""
+    config = json.loads(config_text(run.config))
+    return {"run_id": run.run_id, "config": config, "summary": validations(run.config, outer=loss)}
 
 
 def finish_all(root: Path, scale: str = "mini", seeds: int = 1) -> tuple[PlannedRun, ...]:
