@@ -6,7 +6,7 @@ A spec (`repro.spec.experiment.Calculation`) names its function; nothing here or
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from analysis.paper.published import Published, verdict
 from analysis.render import Document
@@ -15,7 +15,14 @@ from repro.spec.experiment import Calculation
 
 COLUMNS = ("row", "column", "ours", "spread", "n", "paper", "tolerance", "verdict", "runs")
 Line = tuple[str, ...]
-Results = Callable[[str], Sequence[Result]]  # of an experiment, by its name, at the scale that is shown
+
+
+class Results(Protocol):
+    """Reads the results of an experiment by its name, at the scale that is shown or another."""
+
+    def __call__(self, name: str, at: str = "") -> Sequence[Result]:
+        """All of its runs, finished or not."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,7 @@ def _source(root: str | Path | None, seeds: int | None, scale: str, empty: Path)
 
 
 def _calculated(spec: Calculation, source: Source, out: Path) -> Document:
-    read = report.results_at(source.scale, source.count, source.root, source.own, source.eval_set)
+    read = report.results_at(source.scale, source.seeds, source.root, source.own, source.eval_set)
     outcome = calculate(spec, read)
     return replace(outcome.document, picture=report.drawn_by(outcome, out / spec.name, PICTURE))
 

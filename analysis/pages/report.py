@@ -24,7 +24,7 @@ from experiments.papers import DEFAULT
 from experiments.registry import experiment_names, in_order, load, trained
 from repro.errors import UserError, check_known
 from repro.files import read_json, write_bytes
-from repro.results.collected import archive_path, filled
+from repro.results.collected import archive_path, filled, seeds_there
 from repro.results.read import Result, collect
 from repro.spec.config import SCALES
 from repro.spec.experiment import Calculation, Experiment, expand
@@ -51,8 +51,8 @@ def build_item(
 ) -> str:
     """Write everything of an item under `out`; the text to print. UserError for an unknown item.
 
-    `of` is the paper of `all` and `claims`. `seeds` None: one, and of the statements as many as there are. Without
-    `own`, runs that aren't finished under `root` are filled from the collected results.
+    `of` is the paper of `all` and `claims`. `seeds` None: one, and as many as there are of the statements and
+    of what is calculated. Without `own`, runs that aren't finished under `root` are filled from the collected results.
     """
     if scale not in SCALES:
         raise UserError(f"scale={scale!r}: choose one of {', '.join(SCALES)}.")
@@ -73,11 +73,11 @@ def build_item(
         from analysis.claims.board import build_claims  # the simulator, which no table of runs needs
 
         return build_claims(seeds, root, out, own=own, of=of)
-    seeds = 1 if seeds is None else seeds
     check_known("unknown item", name, (*experiment_names(), *COMPUTED, "claims", "all"))
     experiment = load(name)
     if isinstance(experiment, Calculation):
         return _build_calculation(experiment, scale, seeds, root, out, own)
+    seeds = 1 if seeds is None else seeds
     if not isinstance(experiment, Experiment):
         return draw_figure(name, out)
     if name == "table2":
@@ -113,18 +113,22 @@ def _tables(of: str) -> tuple[str, ...]:
     return (*(experiment.name for experiment in trained("all", of)), *calculated)
 
 
-def results_at(scale: str, seeds: int, root: Path, own: bool, eval_set: str | None = None) -> Results:
-    """What reads the results of an experiment: from run folders and, but for `own`, from the collected ones."""
+def results_at(scale: str, seeds: int | None, root: Path, own: bool, eval_set: str | None = None) -> Results:
+    """What reads the results of an experiment: from run folders and, but for `own`, from the collected ones.
 
-    def results(name: str) -> Sequence[Result]:
-        experiment = load(name)
-        runs = collect(expand(experiment, scale, seeds), root, eval_set, syncs=experiment.syncs)
-        return runs if own else filled(runs, archive_path(scale), eval_set)
+    `seeds` None: as many as there are at the scale that is read.
+    """
+
+    def results(name: str, at: str = "") -> Sequence[Result]:
+        experiment, there = load(name), at or scale
+        count = seeds_there(there, root, own) if seeds is None else seeds
+        runs = collect(expand(experiment, there, count), root, eval_set, syncs=experiment.syncs)
+        return runs if own else filled(runs, archive_path(there), eval_set)
 
     return results
 
 
-def _build_calculation(spec: Calculation, scale: str, seeds: int, root: Path, out: Path, own: bool) -> str:
+def _build_calculation(spec: Calculation, scale: str, seeds: int | None, root: Path, out: Path, own: bool) -> str:
     outcome = calculate(spec, results_at(scale, seeds, root, own))
     stem = out / spec.name
     files = [f"{spec.name}{suffix}" for suffix in (".md", ".tex", ".html", ".csv")]
