@@ -33,9 +33,9 @@ class Hub:
 class Corpus:
     """One corpus: `hub` where its text is published, else `builder`, the module that makes it from its recipe.
 
-    `batch_tokens` are those of a step of two replicas at paper scale; 0 where nothing is trained on it there.
-    `batch_reason` and `notes` (question, choice, reason) say what the paper leaves open; `budgets` names the published
-    item whose token budgets are of this corpus.
+    `batch_tokens` are those of a step of two replicas at paper scale; 0 where `repro.spec.laws` sets them by size, or
+    nothing is trained on it there. `batch_reason` and `notes` (question, choice, reason) say what the paper leaves
+    open; `budgets` names the published item whose token budgets are of this corpus.
     """
 
     name: str
@@ -49,6 +49,11 @@ class Corpus:
     budgets: str = ""
 
 
+BY_LAW = (
+    "2501.18512 gives none for C4: the law of arXiv 2503.09799 for Data-Parallel and for M = 2 (its Table 9, read as "
+    "sequences of 2,048 and rounded to a power of two of tokens), and for other M in the ratio to M = 2 that the paper "
+    "states, or else by their own law"
+)
 CORPORA = {
     corpus.name: corpus
     for corpus in (
@@ -67,8 +72,7 @@ CORPORA = {
                 licence="ODC-BY",
                 validation="the files c4-validation.*",
             ),
-            batch_tokens=2**18,
-            batch_reason="the paper gives none for C4",
+            batch_reason=BY_LAW,
             budgets="table2",
         ),
         Corpus(

@@ -18,6 +18,7 @@ from repro.spec.validation import declared_windows
 
 MINIATURES = ("batch", "inner learning rate", "warm-up", "vocabulary")  # of which they have their own
 PAPER_LONGEST_EVERY = 100  # H of the sparser main runs, for counting rounds
+STATED = "as arXiv 2503.09799 states for the same base; 2501.18512 says nothing"
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def _listed(choice_of: dict[str, str]) -> str:
 
 def _data(config: RunConfig) -> Iterator[Assumption]:
     length = config.model.seq_len
-    tokens = _power_of_two(config.batch * length)
+    tokens = power_of_two(config.batch * length)
     yield Assumption(
         "batch",
         f"{config.batch:,} sequences of {length:,} = {tokens} tokens over all replicas",
@@ -90,7 +91,9 @@ def _data(config: RunConfig) -> Iterator[Assumption]:
     yield Assumption(
         "token budget",
         f"{config.tokens / config.model.params_by_rule:.3g} tokens for each of N = 12 d² L + V d parameters",
-        "the FLOPs column of Table 5 follows 6 N · 20 N; the budgets printed in Table 2 are rounder",
+        "the FLOPs column of Table 5 follows 6 N · 20 N; the budgets printed in Table 2 are rounder; on C4 at paper "
+        "scale to the nearest multiple of 300 steps at the size's largest batch, which H = 30, 50 and 100 divide, and "
+        "all runs of a size see the same tokens",
     )
     if config.repeat_data:
         yield Assumption(
@@ -117,6 +120,8 @@ def _data(config: RunConfig) -> Iterator[Assumption]:
 
 
 def _batch_reason(config: RunConfig) -> str:
+    if config.scale == "paper":
+        return CORPORA[config.corpus].batch_reason
     rounds = f"at {config.model.size} {config.steps:,} steps hold {config.steps // PAPER_LONGEST_EVERY} rounds of "
     rounds += f"H = {PAPER_LONGEST_EVERY}"
     if config.scale == "small":
@@ -124,9 +129,7 @@ def _batch_reason(config: RunConfig) -> str:
             "that of the miniature's 45k carried to this N by the exponents of arXiv 2503.09799 (Data-Parallel 0.281, "
             f"M = 2 0.479), to a power of two; more replicas keep their local batch; {rounds}"
         )
-    if config.scale != "paper":
-        return f"what two cores train in minutes; {rounds}"
-    return f"{CORPORA[config.corpus].batch_reason}; {rounds}"
+    return f"what two cores train in minutes; {rounds}"
 
 
 def _model(config: RunConfig) -> Iterator[Assumption]:
@@ -161,24 +164,20 @@ def _blocks(model: ModelConfig) -> Iterator[Assumption]:
     yield Assumption(
         "precision",
         f"parameters and optimisers float32, computed in {model.compute_dtype}",
-        "the paper gives only what is sent and that it is accumulated in float32",
+        "the paper gives only what is sent and that it is accumulated in float32; arXiv 2503.09799 has weights and "
+        "gradients in bfloat16",
     )
 
 
 def _inner(config: RunConfig) -> Iterator[Assumption]:
-    inner, recalled = (
-        config.inner,
-        "recalled from the same group's scaling-law paper, arXiv 2503.09799, not checked",
-    )
+    inner = config.inner
     yield Assumption("inner learning rate", f"{inner.learning_rate:g} at its peak", _rate_reason(config))
     yield Assumption(
         "warm-up",
-        f"linear, {inner.warmup_steps:,} of {config.steps:,} steps",
-        f"at most 1,000 steps and a tenth of the run; {recalled}"
-        if config.scale == "paper"
-        else "a tenth of the run, since the run is short",
+        f"linear, {inner.warmup_steps:,}{'' if config.scale == 'paper' else f' of {config.steps:,}'} steps",
+        STATED if config.scale == "paper" else "a tenth of the run, since the run is short",
     )
-    yield Assumption("learning-rate decay", f"cosine to {inner.final_fraction:.0%} of the peak", recalled)
+    yield Assumption("learning-rate decay", f"cosine to {inner.final_fraction:.0%} of the peak", STATED)
     if inner.schedule_steps and inner.schedule_steps != config.steps:
         yield Assumption(
             "schedule of an extended run",
@@ -188,10 +187,14 @@ def _inner(config: RunConfig) -> Iterator[Assumption]:
     yield Assumption(
         "weight decay",
         f"{_decay(config)} a step at the peak rate, independent of that rate; none on norm gains",
-        f"1/steps is {recalled}; norm gains are our choice",
+        f"1/steps {STATED}; whether theirs is multiplied by the rate isn't said; norm gains are our choice",
     )
-    yield Assumption("AdamW", f"β {inner.beta1:g} and {inner.beta2:g}, ε {inner.eps:g}", recalled)
-    yield Assumption("clipping", f"gradients to a global norm of {inner.clip_norm:g}, replica by replica", recalled)
+    yield Assumption("AdamW", f"β {inner.beta1:g} and {inner.beta2:g}, ε {inner.eps:g}", f"β {STATED}; ε is our choice")
+    yield Assumption(
+        "clipping",
+        f"gradients to a global norm of {inner.clip_norm:g}, replica by replica; outer gradients not at all",
+        STATED,
+    )
 
 
 def _decay(config: RunConfig) -> str:
@@ -204,8 +207,9 @@ def _rate_reason(config: RunConfig) -> str:
         return "that of the miniature's 45k carried to this N by N^-0.8, to a power of √2; the paper gives none"
     if config.scale == "paper":
         return (
-            "the paper gives none for any size: the rule of Kaplan et al. (2020), appendix D.6, linear in "
-            "ln N, to two digits"
+            "2501.18512 gives none for any size: the law of arXiv 2503.09799 for Data-Parallel or the run's own M (its "
+            "Table 8), to two digits; the joint one (Table 10) where M has none, and for M = 8, whose own falls "
+            "fourfold below that of M = 4 at 500M"
         )
     return "chosen by experiments/streaming/tuning.py from one grid for every method; the paper gives none"
 
@@ -220,7 +224,9 @@ def _data_parallel() -> Iterator[Assumption]:
 
 def _outer(sync: SyncConfig) -> Iterator[Assumption]:
     if "momentum" in OUTER[sync.outer.optimizer].reads:
-        yield Assumption("outer momentum", f"{sync.outer.momentum:g}", "the paper gives none; that of DiLoCo")
+        yield Assumption(
+            "outer momentum", f"{sync.outer.momentum:g}", "the paper gives none; that of DiLoCo and of arXiv 2503.09799"
+        )
     if sync.outer.optimizer == "adam":
         numbers = f"β {sync.outer.beta1:g} and {sync.outer.beta2:g}, ε {sync.outer.eps:g}"
         yield Assumption("outer Adam", numbers, "the paper gives none; the library's 0.9, 0.999 and 1e-08 unless set")
@@ -293,5 +299,6 @@ def _streams(sync: SyncConfig) -> Iterator[Assumption]:
     )
 
 
-def _power_of_two(value: int) -> str:
+def power_of_two(value: int) -> str:
+    """A number of tokens: 2^16, and in digits where it is none."""
     return f"2^{value.bit_length() - 1}" if value & (value - 1) == 0 else f"{value:,}"

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from analysis.paper.assumptions import footnotes
+from analysis.paper.assumptions import footnotes, power_of_two
 from analysis.paper.published import Published, by_place, cells_of, load_cells, printed_interval
 from experiments.papers import DEFAULT
 from experiments.registry import paper_of
@@ -17,6 +17,7 @@ from repro.network.account import run_bytes
 from repro.spec.config import RunConfig
 from repro.spec.experiment import Experiment, PlannedRun, expand, left_out, unique
 from repro.spec.fragments import cut
+from repro.spec.scales import TOKENS_PER_PARAMETER
 from repro.spec.schedule import age_at_end, sends_applied
 from repro.spec.shapes import parameter_count
 from repro.words import BYTE_UNITS, aligned, counted, short
@@ -36,11 +37,14 @@ class Plan:
     true_params: int
     tokens: int
     printed_budget: str | None
+    batch_tokens: int  # of a step over all replicas
     steps: int
+    rate: float  # of the inner optimiser at its peak
     flops: float
     printed_flops: str | None
     flops_as_printed: bool | None
     every: int | None  # H
+    rounds: float | None  # of H steps; no whole number where H doesn't divide the steps
     fragments: int | None
     sends: int
     bytes_sent: int  # by each replica over the run, the trainer's payload
@@ -118,11 +122,14 @@ def _planned(run: PlannedRun, rows: tuple[str, ...], printed: dict[tuple[str, st
         true_params=parameter_count(config.model),
         tokens=config.tokens,
         printed_budget=budget.text if budget else None,
+        batch_tokens=config.batch * config.model.seq_len,
         steps=config.steps,
+        rate=config.inner.learning_rate,
         flops=config.flops,
         printed_flops=flops.text if flops else None,
         flops_as_printed=_prints_as(flops, config.flops) if flops else None,
         every=sync.every if sync else None,
+        rounds=config.steps / sync.every if sync else None,
         fragments=fragments,
         sends=_sends(config, fragments),
         bytes_sent=run_bytes(config),
@@ -148,13 +155,13 @@ def _ages(config: RunConfig, fragments: int | None) -> tuple[int, ...]:
 
 
 def _run_lines(entries: Sequence[Plan], scale: str) -> list[str]:
-    head = ["run", "N", "true N", "tokens", "steps", "FLOPs", "H", "frag.", "sends", "sent"]
+    head = ["run", "N", "true N", "tokens", "batch", "rate", "steps", "FLOPs", "H", "rounds", "frag.", "sends", "sent"]
     rows = [_cells(entry) for entry in entries]
     if scale == "paper":
-        head[4:4], head[7:7] = ["printed"], ["printed"]
+        head[4:4], head[9:9] = ["printed"], ["printed"]
         for row, entry in zip(rows, entries, strict=True):
             flops = (entry.printed_flops or "-") + (" *" if entry.flops_as_printed is False else "")
-            row[4:4], row[7:7] = [entry.printed_budget or "-"], [flops]
+            row[4:4], row[9:9] = [entry.printed_budget or "-"], [flops]
     notes = [
         "N = 12 d² L + V d, as the printed budgets and FLOPs count; true N adds positions and norms. "
         "FLOPs = 6 N · tokens.",
@@ -162,10 +169,16 @@ def _run_lines(entries: Sequence[Plan], scale: str) -> list[str]:
     ]
     off = [entry for entry in entries if entry.flops_as_printed is False]
     if off:
-        sizes = {entry.size: f"{entry.flops:.3g} against the printed {entry.printed_flops}" for entry in off}
-        by_size = "; ".join(f"{size}: {text}" for size, text in sizes.items())
+        by_size = "; ".join(dict.fromkeys(map(_flops_beside, off)))
         notes.append(f"* FLOPs that don't print as published: {by_size}.")
     return [*aligned(head, rows), "", *notes]
+
+
+def _flops_beside(entry: Plan) -> str:
+    budget = TOKENS_PER_PARAMETER * entry.params
+    exact = 6.0 * entry.params * budget
+    whole = f", and {exact:.3g} before the tokens were rounded to whole rounds" if entry.tokens != budget else ""
+    return f"{entry.size}: {entry.flops:.3g} against the printed {entry.printed_flops}{whole}"
 
 
 def _cells(entry: Plan) -> list[str]:
@@ -174,9 +187,12 @@ def _cells(entry: Plan) -> list[str]:
         short(entry.params),
         short(entry.true_params),
         short(entry.tokens),
+        power_of_two(entry.batch_tokens),
+        f"{entry.rate:g}",
         f"{entry.steps:,}",
         f"{entry.flops:.3g}".replace("e+", "e"),
         "-" if entry.every is None else str(entry.every),
+        "-" if entry.rounds is None else f"{entry.rounds:,.4g}",
         "-" if entry.fragments is None else str(entry.fragments),
         f"{entry.sends:,}",
         short(entry.bytes_sent, BYTE_UNITS),
@@ -217,7 +233,10 @@ def _architectures(runs: Sequence[PlannedRun], entries: Sequence[Plan]) -> list[
     beside = ("Hidden dim", "Num layers", "Num heads", "Token budget")
     cells = by_place(load_cells("table2"))
     rows = [(*row, *(cells[row[0], column].text for column in beside)) for row in rows]
-    note = "The hidden dim is the width of the feed-forward layer: d = F / 4. N = 12 d² L + V d; tokens = 20 N."
+    note = (
+        "The hidden dim is the width of the feed-forward layer: d = F / 4. N = 12 d² L + V d; tokens: 20 N, in whole "
+        "rounds."
+    )
     return [
         *aligned((*head, *(f"{column}*" for column in beside)), rows),
         "",

@@ -16,7 +16,8 @@ from repro.spec.config import (
     SyncConfig,
 )
 from repro.spec.experiment import Pair
-from repro.spec.scales import TOKENS_PER_PARAMETER, kaplan_rate
+from repro.spec.laws import DATA_PARALLEL, law_batch_tokens, law_rate, steps_for
+from repro.spec.scales import TOKENS_PER_PARAMETER
 
 #            layers, hidden dim (F), heads
 LADDER = {
@@ -29,7 +30,7 @@ LADDER = {
     "4B": (36, 12_288, 48),
 }
 SIZES = tuple(LADDER)
-C4_BATCH, DOLMA_BATCH = (CORPORA[name].batch_tokens // length for name, length in (("c4", 1_024), ("dolma", 2_048)))
+MOST_REPLICAS = {"500M": 8, "4B": 2}  # M of a size's rows at a constant local batch; at the others 4
 ABLATED = "500M"  # the size of §3.3
 ABLATED_EVERY = 30  # H of §3.3, which doesn't say: its losses 2.67 are Table 5's for H = 30, not the 2.69 for H = 100
 OUTER = OuterConfig(optimizer="nesterov", learning_rate=0.4, momentum=0.9)
@@ -53,9 +54,16 @@ def model(size: str, seq_len: int = 1_024) -> ModelConfig:
     )
 
 
-def c4(size: str, sync: SyncConfig | None, replicas: int = 2, batch: int = C4_BATCH) -> RunConfig:
-    """A run on C4 with the Chinchilla budget of 20 tokens a parameter."""
-    return _run("c4", model(size), TOKENS_PER_PARAMETER, batch, sync, replicas)
+def c4(size: str, sync: SyncConfig | None, replicas: int = 2, batch: int = 0) -> RunConfig:
+    """A run on C4 with the Chinchilla budget of 20 tokens a parameter.
+
+    `batch` is global, in sequences; 0: the law's of Data-Parallel or of M = 2, of which more replicas keep the local
+    one. All runs of a size see the same tokens.
+    """
+    shape = model(size)
+    tokens = batch * shape.seq_len or c4_batch_tokens(shape.params_by_rule, replicas if sync else DATA_PARALLEL)
+    steps = steps_for(TOKENS_PER_PARAMETER * shape.params_by_rule, tokens, _largest_batch(size))
+    return _run("c4", shape, tokens, steps, sync, replicas)
 
 
 def data_parallel(size: str) -> RunConfig:
@@ -63,38 +71,43 @@ def data_parallel(size: str) -> RunConfig:
     return c4(size, None, replicas=1)
 
 
+def c4_batch_tokens(params: int, replicas: int) -> int:
+    """The law's batch of Data-Parallel (0 replicas) or of M = 2; more replicas keep the local batch (Table 7)."""
+    return law_batch_tokens(params, min(replicas, 2)) * max(replicas, 2) // 2
+
+
+def _largest_batch(size: str) -> int:
+    """In tokens, over the rows of all specs."""
+    methods = (DATA_PARALLEL, MOST_REPLICAS.get(size, 4))
+    return max(c4_batch_tokens(model(size).params_by_rule, replicas) for replicas in methods)
+
+
 def dolma(tokens_per_parameter: int, sync: SyncConfig | None, replicas: int = 2) -> RunConfig:
     """Overtraining at 1B (§3.2.2); more than two replicas keep their local batch, so that steps get fewer."""
-    batch = DOLMA_BATCH * max(replicas, 2) // 2
-    return _run("dolma", model("1B", seq_len=2_048), tokens_per_parameter, batch, sync, replicas)
+    shape = model("1B", seq_len=2_048)
+    usual, times = CORPORA["dolma"].batch_tokens, max(replicas, 2) // 2
+    steps = round(tokens_per_parameter * shape.params_by_rule / usual) // times
+    return _run("dolma", shape, usual * times, steps, sync, replicas)
 
 
-def _run(
-    corpus: str,
-    shape: ModelConfig,
-    tokens_per_parameter: int,
-    batch: int,
-    sync: SyncConfig | None,
-    replicas: int,
-) -> RunConfig:
-    steps = round(tokens_per_parameter * shape.params_by_rule / (batch * shape.seq_len))
+def _run(corpus: str, shape: ModelConfig, tokens: int, steps: int, sync: SyncConfig | None, replicas: int) -> RunConfig:
     return RunConfig(
         scale="paper",
         model=shape,
-        inner=inner(shape, steps),
+        inner=inner(shape, steps, replicas if sync else DATA_PARALLEL),
         sync=sync,
         replicas=replicas,
         corpus=corpus,
-        batch=batch,
+        batch=tokens // shape.seq_len,
         steps=steps,
     )
 
 
-def inner(shape: ModelConfig, steps: int) -> InnerConfig:
-    """AdamW; the learning rate by the rule of Kaplan et al. (2020)."""
+def inner(shape: ModelConfig, steps: int, replicas: int) -> InnerConfig:
+    """AdamW as arXiv 2503.09799 states it, ε apart; its law's rate for `replicas` (0: Data-Parallel)."""
     return InnerConfig(
-        learning_rate=kaplan_rate(shape),
-        warmup_steps=min(1_000, steps // 10),
+        learning_rate=law_rate(shape.params_by_rule, replicas),
+        warmup_steps=1_000,
         final_fraction=0.05,
         beta1=0.9,
         beta2=0.99,

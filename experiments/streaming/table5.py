@@ -7,9 +7,7 @@ Streaming H=30 within 0.02 of each other, and Streaming H=100 slightly behind bu
     make table5-plan SCALE=paper      the 26 runs as published
 """
 
-from dataclasses import replace
-
-from experiments.streaming.base import DP, LAST_DIGIT, SIMILAR, SIZES, SLIGHT, at_each, data_parallel, diloco, streaming
+from experiments.streaming.base import DP, LAST_DIGIT, SIMILAR, SIZES, SLIGHT, at_each, c4, diloco, streaming
 from repro.spec.experiment import Claim, Experiment, Row
 
 DILOCO_30 = "DiLoCo H=30"
@@ -22,10 +20,9 @@ SMALL_SEEDS = {"35M": 3, "100M": 1, "200M": 1}  # at scale small, of the sizes t
 
 def method_rows(size: str) -> tuple[Row, ...]:
     """The methods that the paper ran at a size."""
-    base = data_parallel(size)
     ran = METHODS if size != "4B" else {m: METHODS[m] for m in (DP, STREAM_100)}
     return tuple(
-        Row((size, method), replace(base, sync=sync, replicas=2 if sync else 1), small=SMALL_SEEDS.get(size, 0))
+        Row((size, method), c4(size, sync, replicas=2 if sync else 1), small=SMALL_SEEDS.get(size, 0))
         for method, sync in ran.items()
     )
 

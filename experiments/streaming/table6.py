@@ -6,7 +6,7 @@ halve. The paper: M = 4 is worse by 0.02 to 0.08, the more so with H = 100, and 
     make table6
 """
 
-from experiments.streaming.base import C4_BATCH, SIZES, at_each, c4, streaming
+from experiments.streaming.base import SIZES, at_each, c4, streaming
 from repro.spec.experiment import Claim, Experiment, Row
 
 TRAINED = SIZES[:-1]  # 35M to 1B
@@ -25,7 +25,7 @@ EXPERIMENT = Experiment(
     rows=tuple(
         Row(
             (size, str(replicas), str(every)),
-            c4(size, streaming(every), replicas, C4_BATCH * replicas // 2),
+            c4(size, streaming(every), replicas),
             small=int(size == SIZES[0]),
         )
         for size in TRAINED

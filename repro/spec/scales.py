@@ -9,7 +9,6 @@ names a value which shrinks shows the one that is run: `relabelled`. Batch and p
 method and M, or by the row (`Setting`): of a run at paper scale it takes the tokens a parameter, and no other length.
 """
 
-import math
 import re
 from dataclasses import dataclass, replace
 
@@ -17,6 +16,7 @@ from repro.corpora import CORPORA
 from repro.errors import UserError
 from repro.spec import small
 from repro.spec.config import SCALES, InnerConfig, ModelConfig, RunConfig, SyncConfig
+from repro.spec.laws import DATA_PARALLEL, law_rate, steps_for
 from repro.words import counted
 
 TOKENS_PER_PARAMETER = 20
@@ -116,17 +116,16 @@ def _small(config: RunConfig, size: str, own: Setting | None) -> RunConfig:
     setting = own or Setting(usual_batch(usual), usual_rate(usual))
     most = small.MOST_REPLICAS.get(size, 2)
     largest = max(_small_batch(model, *of) for of in (("data-parallel", 1), ("diloco", most), ("streaming", most)))
-    period = small.ROUNDS_PERIOD * largest * MINI_SEQ
     budget = round(config.tokens / config.model.params_by_rule) * model.params_by_rule
-    tokens = max(1, round(budget / period)) * period
-    steps = tokens // (setting.batch * MINI_SEQ)
+    batch_tokens = setting.batch * MINI_SEQ
+    steps = steps_for(budget, batch_tokens, largest * MINI_SEQ)
     return replace(
         usual,
         inner=_mini_inner(config, setting.rate, steps),
         corpus="mini",
         batch=setting.batch,
         steps=steps,
-        repeat_data=tokens > small.TEXT_TOKENS,
+        repeat_data=steps * batch_tokens > small.TEXT_TOKENS,
     )
 
 
@@ -160,18 +159,13 @@ def usual_mini_rate(config: RunConfig) -> float:
 def usual_rate(config: RunConfig) -> float:
     """The peak inner learning rate of the main runs of a size and scale.
 
-    At paper scale by the rule of Kaplan et al. (2020), appendix D.6, rounded to two digits; else as tuned in miniature.
+    At paper scale by the law of its replicas; else as tuned in miniature.
     """
     if config.scale == "small":
         return small.carried_rate(usual_mini_rate(config), config.model.params_by_rule / SMALLEST_PARAMS)
     if config.scale != "paper":
         return usual_mini_rate(config)
-    return kaplan_rate(config.model)
-
-
-def kaplan_rate(model: ModelConfig) -> float:
-    """That rule."""
-    return float(f"{0.003239 - 0.0001395 * math.log(model.params_by_rule):.1e}")
+    return law_rate(config.model.params_by_rule, config.replicas if config.sync else DATA_PARALLEL)
 
 
 def _mini_inner(config: RunConfig, rate: float, steps: int) -> InnerConfig:

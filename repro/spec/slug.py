@@ -28,6 +28,7 @@ from collections.abc import Iterator
 
 from repro.corpora import CORPORA
 from repro.spec.config import CodecConfig, FragmentConfig, OuterConfig, RunConfig
+from repro.spec.laws import DATA_PARALLEL, law_batch_tokens
 from repro.spec.scales import PAPER_FRAGMENT, TOKENS_PER_PARAMETER, usual_batch, usual_rate
 
 FORMAT_CODES = {"float32": "f32", "bfloat16": "bf16", "float8_e4m3": "e4m3", "float8_e5m2": "e5m2"}
@@ -106,16 +107,16 @@ def _run(config: RunConfig) -> Iterator[str]:
         yield "" if config.sync.flush == FLUSH[config.scale] else FLUSH_CODES[config.sync.flush]
     length = SEQUENCE.get(config.corpus, model.seq_len) if config.scale == "paper" else model.seq_len
     yield "" if model.seq_len == length else f"q{model.seq_len}"
-    usual = usual_rate(config)
-    rate = round(config.inner.learning_rate / usual, 6) if usual > 0 else 1  # the rule ends at 12 billion parameters
+    rate = round(config.inner.learning_rate / usual_rate(config), 6)
     yield "" if rate == 1 else f"r{_number(rate)}"
 
 
 def _batch(config: RunConfig, replicas: int) -> float:
-    """The batch of a replica over that of the main runs."""
-    main = CORPORA[config.corpus].batch_tokens if config.scale == "paper" else 0
-    if not main:
+    """The batch of a replica over that of the main runs: on C4 the law's, of two replicas or of data-parallel."""
+    if config.scale != "paper":
         return config.batch / usual_batch(config)
+    law = law_batch_tokens(config.model.params_by_rule, 2 if config.sync else DATA_PARALLEL)
+    main = CORPORA[config.corpus].batch_tokens or law
     return 2 * config.batch * config.model.seq_len / (replicas * main)
 
 

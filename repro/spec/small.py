@@ -7,15 +7,20 @@ JAX, and nothing of `repro.spec.scales`.
 
 import math
 
+from repro.spec.laws import BATCHES, DATA_PARALLEL
+
 SMALL_MODELS = {"250k": (5, 224, 4), "500k": (5, 336, 6), "1M": (6, 448, 8)}  # layers, FFN width, heads (of 14)
 SMALL_LADDER = {"35M": "250k", "100M": "500k", "200M": "1M"}  # Table 5's first sizes
 ABLATED_SMALL = "250k"  # the size of what the paper shows at one size, and of all rows with more than two replicas
 MOST_REPLICAS = {ABLATED_SMALL: 4}  # M of a size's rows at a constant local batch; at the others 2
-ROUNDS_PERIOD = 300  # steps, which H = 30, 50 and 100 divide
 TEXT_TOKENS = 14_850_000  # for training, with the miniature's vocabulary of 1,024
 MOST_EPOCHS = 1.5
 # α of A N^α in arXiv 2503.09799: the batch of Data-Parallel and of M = 2 (Table 9), which more replicas keep locally …
-BATCH_EXPONENTS = {"data-parallel": 0.281, "diloco": 0.479, "streaming": 0.479}
+BATCH_EXPONENTS = {
+    "data-parallel": BATCHES[DATA_PARALLEL].of_params,
+    "diloco": BATCHES[2].of_params,
+    "streaming": BATCHES[2].of_params,
+}
 # … and about that of the rate (Table 8: -0.82 for Data-Parallel, -0.78 and -0.79 for M = 2 and 4).
 RATE_EXPONENT = -0.8
 

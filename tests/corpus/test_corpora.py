@@ -29,7 +29,7 @@ def test_a_corpus_is_published_or_built(name):
 def test_runs_at_paper_scale_read_a_corpus_of_which_there_is_a_miniature():
     read = {run.config.corpus for spec in trained("all") for run in expand(spec, "paper")}
     assert read == {"c4", "dolma"}
-    assert all(record.batch_tokens and record.batch_reason for record in map(corpus_named, read))
+    assert all(record.batch_reason for record in map(corpus_named, read))
 
 
 def test_what_a_record_leaves_open_is_named_under_its_runs():
