@@ -13,7 +13,7 @@ import numpy as np
 from analysis.claims.evidence import View
 from analysis.claims.judging import Finding, Judge, JudgedDifference, bounded_part, order_part
 from analysis.paper.deciding import judge_order
-from experiments.scaling_laws.base import DATA_PARALLEL, DP, REPLICAS, replica_label
+from experiments.scaling_laws.base import DP, REPLICAS, replica_label
 from experiments.scaling_laws.batches import FACTORS, batch_row
 from experiments.scaling_laws.cadence import CADENCES, cadence_label
 from experiments.scaling_laws.outer_rates import SIZES as TUNED_SIZES
@@ -21,6 +21,7 @@ from experiments.scaling_laws.outer_rates import SWEPT, rate_row
 from experiments.scaling_laws.overtraining import MULTIPLIERS, times
 from experiments.scaling_laws.table4 import METHODS
 from experiments.streaming.base import SIMILAR
+from repro.spec.laws import DATA_PARALLEL
 
 TABLE4, BATCHES, RATES = "scaling_laws_table4", "scaling_laws_batches", "scaling_laws_outer_rates"
 CADENCE, OVERTRAINING = "scaling_laws_cadence", "scaling_laws_overtraining"

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from analysis.paper.assumptions import power_of_two
 from analysis.render import Document, Grid, Notes
 from repro.machines.placement import GIB, Placement, chip, days
 from repro.spec.experiment import PlannedRun
-from repro.words import BYTE_UNITS, short
+from repro.words import BYTE_UNITS, counted, short
 
 Json = Mapping[str, Any]
 Frame = Any  # of pandas, which is imported where a document is made
@@ -25,7 +26,7 @@ NOTES = (
     "2 (M - 1) / M for a ring, by the account and by the programs.",
     "Positions are those of instructions in the program's schedule. Overlaps: the transfer starts before the first "
     "instruction of the forward pass and is awaited after the last one of the inner update.",
-    "Placement is replica x data x fsdp; a sequence on N: N chips share one.",
+    "Placement is replica x data x fsdp; a sequence on N: N chips share one. Batch: tokens a step over all replicas.",
 )
 
 
@@ -65,6 +66,7 @@ def _run_json(run: PlannedRun, placed: Placement, compiled: Any) -> dict[str, An
     return {
         "run": run.run_id,
         "row": run.row,
+        "batch_tokens": run.config.batch * run.config.model.seq_len,
         "topology": placed.topology,
         "slices": placed.slices,
         "usable_bytes": int(chip(placed.topology).usable_gib * GIB),
@@ -75,8 +77,13 @@ def _run_json(run: PlannedRun, placed: Placement, compiled: Any) -> dict[str, An
     }
 
 
-def compiled_document(title: str, compiled: Json) -> Document:
-    """Memory, bytes and overlap of each run, and what did not fit."""
+def of_another_batch(run: Json, planned: Mapping[str, int]) -> bool:
+    """Whether a record is of a batch that its run has no longer; `planned`: tokens a step of the runs there are."""
+    return run["batch_tokens"] != planned.get(run["run"], run["batch_tokens"])
+
+
+def compiled_document(title: str, compiled: Json, planned: Mapping[str, int]) -> Document:
+    """Memory, bytes and overlap of each run, and what did not fit; records of other batches than planned are marked."""
     import pandas as pd
 
     runs, programs = compiled["runs"], pd.DataFrame.from_dict(compiled["programs"], orient="index")
@@ -86,7 +93,12 @@ def compiled_document(title: str, compiled: Json) -> Document:
         f"Compiled ahead of time with {'; '.join(versions)}; nothing was run. {len(runs)} runs, "
         f"{len(programs)} programs, {minutes:.0f} minutes of compiling.",
     )
-    sections: list[Grid | Notes] = [_placements(runs)]
+    if others := sum(of_another_batch(run, planned) for run in runs):
+        lead += (
+            f"{counted(others, 'run')} of these were compiled at a batch that they no longer have, and say so; what "
+            "they send is the same, memory and work of a step are not.",
+        )
+    sections: list[Grid | Notes] = [_placements(runs, planned)]
     if fitting := [run for run in runs if run["fits"]]:
         used = pd.json_normalize(fitting, "programs", ["run", "cycle", "usable_bytes"])
         used = used.merge(programs, left_on="program", right_index=True)
@@ -96,13 +108,24 @@ def compiled_document(title: str, compiled: Json) -> Document:
     return Document(title, lead, (*sections, Notes("How to read it", NOTES)))
 
 
-def _placements(runs: Sequence[Json]) -> Grid:
-    head = ("run", "slices", "placement", "fits", "estimate", "largest program", "days", "GFLOP a chip and step")
+def _placements(runs: Sequence[Json], planned: Mapping[str, int]) -> Grid:
+    head = (
+        "run",
+        "slices",
+        "placement",
+        "batch",
+        "fits",
+        "estimate",
+        "largest program",
+        "days",
+        "GFLOP a chip and step",
+    )
     rows = tuple(
         (
             run["run"],
             f"{run['slices']} x {run['topology']}",
             placement(run["resources"]),
+            _batch(run, planned),
             "yes" if run["fits"] else "no",
             f"{run['estimate'] / GIB:.2f}",
             f"{max(p['memory']['total'] for p in run['programs']) / GIB:.2f}" if run["fits"] else "",
@@ -112,6 +135,13 @@ def _placements(runs: Sequence[Json]) -> Grid:
         for run in runs
     )
     return Grid("Placement; memory of one chip in GiB, days at 40 % of the peak", head, rows, left=3)
+
+
+def _batch(run: Json, planned: Mapping[str, int]) -> str:
+    tokens = power_of_two(run["batch_tokens"])
+    if not of_another_batch(run, planned):
+        return tokens
+    return f"compiled at a batch of {tokens}, now {power_of_two(planned[run['run']])}"
 
 
 def placement(resources: Json) -> str:

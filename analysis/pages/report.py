@@ -222,7 +222,9 @@ def compiled_page() -> Document:
 
     record = read_json(archive_path(COMPILED))
     assert record is not None, "data/results is part of the repository"
-    return compiled_document("Runs at scale paper, compiled for TPU slices", record)
+    runs = (run for spec in trained("all") for run in expand(spec, "paper"))
+    planned = {run.run_id: run.config.batch * run.config.model.seq_len for run in runs}
+    return compiled_document("Runs at scale paper, compiled for TPU slices", record, planned)
 
 
 def _compiled(out: Path) -> str:

@@ -5,14 +5,12 @@ Rates and batches at paper scale follow the paper's own laws. What it leaves ope
 alone, with nothing to exchange.
 """
 
-import csv
 import math
 from dataclasses import replace
-from functools import cache
 
-from experiments.papers import paper
 from experiments.streaming import base as streaming
 from repro.spec.config import ModelConfig, OuterConfig, RunConfig
+from repro.spec.laws import BATCHES, RATES
 from repro.spec.scales import MINI_LEARNING_RATE, TOKENS_PER_PARAMETER, Setting, method_family
 
 #            layers, hidden dimension (F), heads
@@ -32,7 +30,6 @@ MINI_SIZES = SIZES[:3]  # those with a miniature
 SMALLEST = SIZES[0]
 SEQUENCE, VOCABULARY, WARMUP = 2_048, 32_768, 1_000
 DP = "Data-Parallel"
-DATA_PARALLEL = 0  # its number of replicas, where methods are counted by theirs
 REPLICAS = (1, 2, 4, 8)  # M
 EVERY = 30  # H
 OUTER_RATES = (0.2, 0.4, 0.6, 0.8, 1.0)  # η
@@ -79,10 +76,9 @@ def trained_config(
     batch = round(batch_factor * batch_by_law(shape, replicas))
     steps = round(overtrain * TOKENS_PER_PARAMETER * shape.params_by_rule / (batch * SEQUENCE))
     inner = replace(
-        streaming.inner(shape, steps),
+        streaming.inner(shape, steps, replicas),
         learning_rate=rate_by_law(shape, replicas),
         warmup_steps=min(WARMUP, steps),
-        weight_decay=1 / steps,
     )
     outer = OuterConfig("nesterov", BEST_OUTER.get(replicas, 0.4) if outer_rate is None else outer_rate, momentum=0.9)
     sync = replace(streaming.diloco(every), outer=outer) if replicas else None
@@ -91,22 +87,14 @@ def trained_config(
 
 def batch_by_law(shape: ModelConfig, replicas: int) -> int:
     """Sequences a step by Table 9, to the nearest power of two; never fewer than one a replica."""
-    factor, power = printed_law("table9", replicas)
-    return max(2 ** round(math.log2(factor * shape.params_by_rule**power)), replicas, 1)
+    law = BATCHES[replicas].at(shape.params_by_rule, replicas)
+    return max(2 ** round(math.log2(law)), replicas, 1)
 
 
 def rate_by_law(shape: ModelConfig, replicas: int) -> float:
     """The inner rate by Table 8, to the nearest power of √2."""
-    factor, power = printed_law("table8", replicas)
-    return 2 ** (round(2 * math.log2(factor * shape.params_by_rule**power)) / 2)
-
-
-@cache
-def printed_law(item: str, replicas: int) -> tuple[float, float]:
-    """A and α of a method as the paper prints them: its numbers stand in data/papers alone, so they are read there."""
-    with (paper("scaling-laws").folder / f"{item}.csv").open(newline="", encoding="utf-8") as file:
-        cells = {(cell["row"], cell["column"]): float(cell["value"]) for cell in csv.DictReader(file)}
-    return cells[replica_label(replicas), "A"], cells[replica_label(replicas), "α"]
+    law = RATES[replicas].at(shape.params_by_rule, replicas)
+    return 2 ** (round(2 * math.log2(law)) / 2)
 
 
 def scaled_batch(config: RunConfig, factor: float) -> Setting:

@@ -6,7 +6,6 @@ The paper finds parallel lines: the differences between methods don't change wit
 """
 
 from experiments.scaling_laws.base import (
-    DATA_PARALLEL,
     DP,
     NOTES,
     SMALLEST,
@@ -16,6 +15,7 @@ from experiments.scaling_laws.base import (
 )
 from experiments.streaming.base import at_each
 from repro.spec.experiment import Claim, Experiment, Row
+from repro.spec.laws import DATA_PARALLEL
 
 MULTIPLIERS = (1, 4, 16)  # λ
 LARGER = ("335M", "550M", "1.3B", "2.4B")  # the sizes of Figure 12

@@ -10,7 +10,6 @@ larger the model. Tables 7 to 13 are fitted to these losses, and under Table 7 a
 from itertools import pairwise
 
 from experiments.scaling_laws.base import (
-    DATA_PARALLEL,
     DP,
     NOTES,
     REPLICAS,
@@ -22,6 +21,7 @@ from experiments.scaling_laws.base import (
 )
 from experiments.streaming.base import at_each
 from repro.spec.experiment import Claim, Experiment, Row
+from repro.spec.laws import DATA_PARALLEL
 
 METHODS = (DATA_PARALLEL, *REPLICAS)
 

@@ -60,11 +60,16 @@ def main(args: argparse.Namespace) -> int:
         options.refuse(args, ("cache",) if args.missing else ("cache", "out"), "--rule compiles and writes nothing")
         print(_rule(runs, placed, as_json=args.json))
         return 0
-    return _compile(args, [run.run_id for run in planned], runs, placed)
+    return _compile(args, _batches(planned), runs, placed)
+
+
+def _batches(planned: "tuple[PlannedRun, ...]") -> dict[str, int]:
+    """Tokens a step, by run."""
+    return {run.run_id: run.config.batch * run.config.model.seq_len for run in planned}
 
 
 def _compile(
-    args: argparse.Namespace, order: list[str], runs: "tuple[PlannedRun, ...]", placed: "list[Placement]"
+    args: argparse.Namespace, planned: dict[str, int], runs: "tuple[PlannedRun, ...]", placed: "list[Placement]"
 ) -> int:
     pin()
     from analysis import render
@@ -83,8 +88,8 @@ def _compile(
         on = pods[place.topology, place.slices]
         results.append((run, place, compile_run(run.config, place, on, known)))
         new = compiled_json(results, {**commit(), "versions": versions()})
-        entries = merge_compiled(earlier, new, order)
-        page = compiled_document(f"{args.experiment} at scale {args.scale}, compiled", entries)
+        entries = merge_compiled(earlier, new, list(planned))
+        page = compiled_document(f"{args.experiment} at scale {args.scale}, compiled", entries, planned)
         write_json(stem.with_suffix(".json"), entries)
         write_bytes(stem.with_suffix(".md"), render.markdown(page).encode())
     print(json.dumps(entries, indent=1) if args.json else render.terminal_text(page))
@@ -107,9 +112,12 @@ def _known(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _missing(args: argparse.Namespace, runs: "tuple[PlannedRun, ...]") -> "tuple[PlannedRun, ...]":
+    from analysis.pages.compiled import of_another_batch
+
     if args.topology is not None:
         raise UserError("--missing goes with the slices of the rule: what is committed was compiled for them.")
-    have = {run["run"] for run in _known(args).get("runs", ())}
+    batches = _batches(runs)
+    have = {run["run"] for run in _known(args).get("runs", ()) if not of_another_batch(run, batches)}
     left = tuple(run for run in runs if run.run_id not in have)
     if not left:
         raise UserError(f"all {len(runs)} runs of {args.experiment} are compiled: leave --missing out to do it again.")

@@ -26,32 +26,36 @@ class Law:
         return self.factor * params**self.of_params * replicas**self.of_replicas
 
 
-# Independent fits by number of replicas. That of M = 8 is left out: its rate falls fourfold below M = 4's at 500M.
+# Independent fits by number of replicas.
 RATES = {  # Table 8
     DATA_PARALLEL: Law(16319.2, -0.819),
     1: Law(74620.6, -0.945),
     2: Law(3978.82, -0.780),
     4: Law(4512.99, -0.789),
+    8: Law(618986, -1.102),
 }
 BATCHES = {  # Table 9
     DATA_PARALLEL: Law(0.22592, 0.281),
     1: Law(0.01361, 0.435),
     2: Law(0.00769, 0.479),
     4: Law(0.00535, 0.510),
+    8: Law(0.01859, 0.455),
 }
-JOINT_RATE = Law(22256, -0.8827, 0.2929)  # Table 10, for any other M
+TRUSTED = (DATA_PARALLEL, 1, 2, 4)  # M = 8's rate falls fourfold below M = 4's at 500M
+JOINT_RATE = Law(22256, -0.8827, 0.2929)  # Table 10, for M = 8 and any other M
 JOINT_BATCH = Law(0.00709, 0.4695, 0.3399)
 
 
 def law_rate(params: int, replicas: int) -> float:
     """The peak inner rate for `replicas` (0: Data-Parallel), to two digits."""
-    return float(f"{RATES.get(replicas, JOINT_RATE).at(params, replicas):.1e}")
+    law = RATES[replicas] if replicas in TRUSTED else JOINT_RATE
+    return float(f"{law.at(params, replicas):.1e}")
 
 
 def law_batch_tokens(params: int, replicas: int) -> int:
     """The global batch for `replicas` (0: Data-Parallel), in tokens, to the nearest power of two."""
-    sequences = BATCHES.get(replicas, JOINT_BATCH).at(params, replicas)
-    return 2 ** round(math.log2(sequences * SEQUENCE))
+    law = BATCHES[replicas] if replicas in TRUSTED else JOINT_BATCH
+    return 2 ** round(math.log2(law.at(params, replicas) * SEQUENCE))
 
 
 def steps_for(tokens: float, batch: int, largest: int, period: int = ROUNDS_PERIOD) -> int:

@@ -318,11 +318,11 @@ def test_a_run_takes_the_fewest_devices_that_hold_it(
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (CPU | {"chips": 16, "memory": 10**15}, "4b-dp-s0-b5d73e52 would take 16 CPU cores 8"),
-        (V3, "4b-stream-h100-s0-d0e72ee8 takes about 26 GiB on each of 8 devices, and one gives out 15"),
+        (CPU | {"chips": 16, "memory": 10**15}, "4b-dp-s0-6f992faa would take 16 CPU cores 8"),
+        (V3, "4b-stream-h100-s0-618208c0 takes about 26 GiB on each of 8 devices, and one gives out 15"),
         (
             H100 | {"devices": 1, "chips": 1},
-            "1b-diloco-h30-s0-4bde1c60 takes about 103 GiB on a device, and one gives out 75",
+            "1b-diloco-h30-s0-1836d6b0 takes about 103 GiB on a device, and one gives out 75",
         ),
     ],
     ids=["4B on cores", "4B on a small TPU", "1B on a GPU"],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.pages.compiled import COMPILED
+from analysis.pages.compiled import COMPILED, of_another_batch
 from analysis.pages.report import compiled_page
 from experiments.registry import load, trained
 from repro.commands.cli import main
@@ -23,6 +23,8 @@ from repro.spec.shapes import parameter_shapes
 FOUND = read_json(archive_path(COMPILED)) or {}
 RUNS = {run["run"]: run for run in FOUND["runs"]}
 PLANNED = {run.run_id: run.config for spec in trained("all") for run in expand(spec, "paper")}
+BATCHES = {name: config.batch * config.model.seq_len for name, config in PLANNED.items()}
+OTHER_BATCH = {name for name, run in RUNS.items() if of_another_batch(run, BATCHES)}
 TABLE5 = {run.run_id for run in expand(load("table5"), "paper")}
 
 
@@ -45,6 +47,8 @@ def test_the_slices_are_those_of_the_rule():
     for name, run in RUNS.items():
         placed = place(PLANNED[name])
         assert (run["topology"], run["slices"]) == (placed.topology, placed.slices)
+        if name in OTHER_BATCH:
+            continue
         first = run["tried"][0]["resources"] if run["tried"] else run["resources"]
         assert first == asdict(placed.resources)
 
@@ -80,6 +84,9 @@ def test_each_transfer_of_streaming_overlaps_and_an_inner_step_has_none():
 def test_it_is_shown():
     shown = compiled_page()
     assert f"{len(RUNS)} runs" in shown.lead[0] and shown.sections[0].title.startswith("Placement")
+    marked = {row[0] for row in shown.sections[0].rows if row[3].startswith("compiled at a batch of 2^")}
+    assert marked == OTHER_BATCH
+    assert not OTHER_BATCH or shown.lead[1].startswith(f"{len(OTHER_BATCH)} run")
 
 
 def test_what_an_earlier_call_lacks_is_chosen(capsys: pytest.CaptureFixture[str], tmp_path: Path):
@@ -88,7 +95,8 @@ def test_what_an_earlier_call_lacks_is_chosen(capsys: pytest.CaptureFixture[str]
     missing = ["compile", "table5", "--missing", "--rule", "--out", str(tmp_path)]
     write_json(earlier, {**FOUND, "runs": [run for run in FOUND["runs"] if run["run"] not in lacking]})
     assert main(missing) == 0
-    assert sorted(line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]) == lacking
-    write_json(earlier, FOUND)
+    left = sorted(line.split()[0] for line in capsys.readouterr().out.splitlines()[1:])
+    assert left == sorted({*lacking, *(TABLE5 & OTHER_BATCH)})
+    write_json(earlier, {**FOUND, "runs": [{**run, "batch_tokens": BATCHES[run["run"]]} for run in FOUND["runs"]]})
     assert main(missing) == 2
     assert "all 26 runs of table5 are compiled" in capsys.readouterr().err

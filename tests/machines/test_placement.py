@@ -6,7 +6,7 @@ import pytest
 import tiny
 
 from experiments.registry import experiment_names, load
-from experiments.streaming.base import data_parallel, diloco, streaming
+from experiments.streaming.base import c4, data_parallel, diloco, streaming
 from repro.diloco.resources import Resources
 from repro.errors import UserError
 from repro.machines.placement import (
@@ -70,11 +70,10 @@ def test_narrower_sharding_leaves_the_slice_to_data_parallelism() -> None:
 
 
 def test_fewer_sequences_than_chips_share_them() -> None:
-    """C4's batch leaves a replica 128 sequences, so on 256 chips a sequence is cut in two."""
-    for sync in (None, diloco(30), streaming(100)):
-        config = replace(data_parallel("1B"), sync=sync, replicas=2 if sync else 1)
+    """At 1B two replicas have 128 sequences each, and Data-Parallel 64 a slice: on 256 chips one is cut in 2 and 4."""
+    for config in (data_parallel("1B"), c4("1B", diloco(30)), c4("1B", streaming(100))):
         found = resources_for(config, chips=256, slices=2)
-        assert (found.fsdp, found.sequence, found.shares) == (256, 2, 128 if sync else 256)
+        assert (found.fsdp, found.sequence, found.shares) == (256, 2 if config.sync else 4, 128)
         found.check(config)
 
 

@@ -153,14 +153,21 @@ def shown(*, fits: bool) -> dict[str, Any]:
 def test_the_document_is_made_from_the_json() -> None:
     found = shown(fits=True)
     assert list(found["programs"]) == ["aaa", "bbb"]
-    text = render.terminal_text(compiled_document("35M", found))
+    text = render.terminal_text(compiled_document("35M", found, {"35m-stream": found["runs"][0]["batch_tokens"]}))
     for words in ("jax 1, libtpu 2", "2 runs, 2 programs, 2 minutes", "1.05000", "28 of 30", "It fits as 2x1x8"):
         assert words in text
-    assert "2x1x8, flash: inner step: 20.00 GiB" in text
+    assert "2x1x8, flash: inner step: 20.00 GiB" in text and "compiled at a batch" not in text
+
+
+def test_a_record_of_another_batch_says_so() -> None:
+    text = render.terminal_text(compiled_document("35M", shown(fits=True), {"35m-stream": 2**18}))
+    assert (
+        text.count("compiled at a batch of 2^16, now 2^18") == 2 and "2 runs of these were compiled at a batch" in text
+    )
 
 
 def test_a_run_that_nothing_fits_is_told() -> None:
-    text = render.terminal_text(compiled_document("35M", shown(fits=False)))
+    text = render.terminal_text(compiled_document("35M", shown(fits=False), {}))
     assert "Nothing tried fits" in text and "Transfers" not in text
 
 

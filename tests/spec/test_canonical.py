@@ -216,8 +216,8 @@ SLUGS = {
     "500m-stream-h30-o80n60-s0": {"sync__outer": OuterConfig("nesterov", 0.8, 0.6)},
     "500m-stream-h30-hb-s0": {"sync__outer": OuterConfig("heavy_ball", 0.4, 0.9)},
     "500m-stream-h30-adamo0p1-s0": {"sync__outer": OuterConfig("adam", 0.001, 0.0)},
-    "500m-stream-h30-m4b0p5-s0": {"replicas": 4},
-    "500m-stream-h30-b2x40-s7": {"batch": 512, "seed": 7},
+    "500m-stream-h30-m4b0p5-s0": {"replicas": 4, "inner__learning_rate": 0.00057},
+    "500m-stream-h30-b2x41-s7": {"batch": 512, "seed": 7},
 }
 
 
@@ -232,9 +232,9 @@ def test_the_main_runs_have_no_code_but_h() -> None:
     assert run_id(dolma(80, streaming(100), replicas=4))[:-9] == "1b-stream-h100-m4x80-do-s0"
 
 
-def test_a_model_above_the_rule_of_rates_has_a_slug() -> None:
+def test_a_model_far_above_the_ladder_has_a_slug() -> None:
     large = replace(STREAM.model, size="100B", layers=80, ffn_width=2**16, heads=128)
-    assert run_id(replace(STREAM, model=large)).startswith("100b-stream-h30-x")
+    assert run_id(replace(STREAM, model=large)).startswith("100b-stream-b0p0625x")
 
 
 @pytest.mark.parametrize("seed", [0, 12345, 2**31 - 1])

@@ -16,7 +16,6 @@ from repro.spec.laws import BATCHES, JOINT_BATCH, JOINT_RATE, RATES, Law, law_ba
 PUBLISHED = Path(__file__).parents[2] / "data" / "papers" / "2503.09799"
 N_35M, N_500M, N_4B = 35_258_368, 559_349_760, 4_175_429_632  # 12 d² L + 32,000 d
 STREAMING = [run for spec in trained("all") for run in expand(spec, "paper")]
-SCALING = [run for spec in trained("all", "scaling-laws") for run in expand(spec, "paper")]
 
 
 def printed(table: str, row: str) -> tuple[float, ...]:
@@ -62,7 +61,7 @@ def test_worked_examples():
 
 def test_every_run_has_the_rate_of_its_law():
     """The grid of rates apart, which is powers of two times it."""
-    for run in STREAMING + SCALING:
+    for run in STREAMING:
         config = run.config
         rate = float(f"{by_hand('table8', 'γ', config.model.params_by_rule, method(config)):.1e}")
         times = math.log2(config.inner.learning_rate / rate)
@@ -71,26 +70,25 @@ def test_every_run_has_the_rate_of_its_law():
 
 def test_every_run_has_the_batch_of_its_law():
     """The grids of batches apart, which are powers of two times it."""
-    for run in STREAMING + SCALING:
-        of_grid = "batch ×" in run.row or "batch x" in run.row
+    for run in STREAMING:
+        of_grid = "batch x" in run.row
         times = math.log2(run.config.batch * run.config.model.seq_len / expected_batch(run))
         assert times == round(times) and (times == 0 or of_grid), run.row
 
 
 def expected_batch(run: PlannedRun) -> float:
     config, n = run.config, run.config.model.params_by_rule
-    if config.corpus == "dolma" and run in STREAMING:
+    if config.corpus == "dolma":
         return 2**20 * max(config.replicas, 2) // 2
-    own = method(config) if run in SCALING else min(method(config), 2)
+    own = min(method(config), 2)
     kept = config.replicas / own if own and "constant global batch" not in run.row else 1
     return kept * 2 ** round(math.log2(by_hand("table9", "B", n, own) * 2_048))
 
 
-@pytest.mark.parametrize("runs", [STREAMING, SCALING], ids=["streaming", "scaling-laws"])
-def test_runs_of_a_size_on_c4_see_the_same_tokens_in_whole_rounds(runs: list[PlannedRun]):
+def test_runs_of_a_size_on_c4_see_the_same_tokens_in_whole_rounds():
     sizes = defaultdict(list)
-    for run in runs:
-        if run.config.corpus == "c4" and "batch ×" not in run.row and "batch x" not in run.row:
+    for run in STREAMING:
+        if run.config.corpus == "c4" and "batch x" not in run.row:
             sizes[run.config.model].append(run.config)
     assert len(sizes) == 7
     for model, configs in sizes.items():
@@ -110,7 +108,7 @@ def test_dolma_keeps_its_steps_and_four_replicas_take_half_of_them():
 
 
 def test_the_inner_settings_are_the_stated_ones():
-    for run in STREAMING + SCALING:
+    for run in STREAMING:
         inner = run.config.inner
         assert (inner.warmup_steps, inner.final_fraction, inner.clip_norm) == (1_000, 0.05, 1.0)
         assert (inner.beta1, inner.beta2, inner.weight_decay) == (0.9, 0.99, 1 / run.config.steps)

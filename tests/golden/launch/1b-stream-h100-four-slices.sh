@@ -1,12 +1,12 @@
 xpk workload create \
-  --workload r-1b-stream-h100-s0-fb84836c \
+  --workload r-1b-stream-h100-s0-968bb6b1 \
   --project my-project \
   --zone us-west4-a \
   --cluster diloco \
   --tpu-type v5litepod-8x8 \
   --num-slices 4 \
   --docker-image us-docker.pkg.dev/my-project/repro/train:1 \
-  --command 'exec python -m repro train 1b-stream-h100-s0-fb84836c --experiment table5 --scale paper --seeds 1 --root gs://my-bucket/runs --cache /tokens --cluster --meet-within 300 --restarts 30 --replica 2 --data 2 --fsdp 64 --scan --fence --attention flash' \
+  --command 'exec python -m repro train 1b-stream-h100-s0-968bb6b1 --experiment table5 --scale paper --seeds 1 --root gs://my-bucket/runs --cache /tokens --cluster --meet-within 300 --restarts 30 --replica 2 --data 2 --fsdp 64 --scan --fence --attention flash' \
   --priority medium \
   --max-restarts 30 \
   --termination-grace-period-seconds 120 \

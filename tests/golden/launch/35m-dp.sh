@@ -1,12 +1,12 @@
 xpk workload create \
-  --workload r-35m-dp-s0-2faa4bcf \
+  --workload r-35m-dp-s0-28ad6e19 \
   --project my-project \
   --zone us-west4-a \
   --cluster diloco \
   --tpu-type v5litepod-2x4 \
   --num-slices 2 \
   --docker-image us-docker.pkg.dev/my-project/repro/train:1 \
-  --command 'exec python -m repro train 35m-dp-s0-2faa4bcf --experiment table5 --scale paper --seeds 1 --root gs://my-bucket/runs --cache /tokens --cluster --meet-within 300 --restarts 30 --replica 1 --data 2 --fsdp 8 --scan --fence --attention flash' \
+  --command 'exec python -m repro train 35m-dp-s0-28ad6e19 --experiment table5 --scale paper --seeds 1 --root gs://my-bucket/runs --cache /tokens --cluster --meet-within 300 --restarts 30 --replica 1 --data 2 --fsdp 8 --scan --fence --attention flash' \
   --priority medium \
   --max-restarts 30 \
   --termination-grace-period-seconds 120 \

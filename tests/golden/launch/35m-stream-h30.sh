@@ -1,12 +1,12 @@
 xpk workload create \
-  --workload r-35m-stream-h30-s0-d97c70da \
+  --workload r-35m-stream-h30-s0-5d4a4b0a \
   --project my-project \
   --zone us-west4-a \
   --cluster diloco \
   --tpu-type v5litepod-2x4 \
   --num-slices 2 \
   --docker-image us-docker.pkg.dev/my-project/repro/train:1 \
-  --command 'exec python -m repro train 35m-stream-h30-s0-d97c70da --experiment table5 --scale paper --seeds 1 --root gs://my-bucket/runs --cache /tokens --cluster --meet-within 300 --restarts 30 --replica 2 --data 1 --fsdp 8 --scan --fence --attention flash' \
+  --command 'exec python -m repro train 35m-stream-h30-s0-5d4a4b0a --experiment table5 --scale paper --seeds 1 --root gs://my-bucket/runs --cache /tokens --cluster --meet-within 300 --restarts 30 --replica 2 --data 1 --fsdp 8 --scan --fence --attention flash' \
   --priority medium \
   --max-restarts 30 \
   --termination-grace-period-seconds 120 \

@@ -1,12 +1,12 @@
 xpk workload create \
-  --workload r-4b-stream-h100-s0-d0e72ee8 \
+  --workload r-4b-stream-h100-s0-618208c0 \
   --project my-project \
   --zone us-west4-a \
   --cluster diloco \
   --tpu-type v5litepod-8x8 \
   --num-slices 2 \
   --docker-image us-docker.pkg.dev/my-project/repro/train:1 \
-  --command 'exec python -m repro train 4b-stream-h100-s0-d0e72ee8 --experiment table5 --scale paper --seeds 1 --root gs://my-bucket/runs --cache /tokens --cluster --meet-within 300 --restarts 30 --replica 2 --data 1 --fsdp 64 --scan --fence --microbatches 2 --attention flash' \
+  --command 'exec python -m repro train 4b-stream-h100-s0-618208c0 --experiment table5 --scale paper --seeds 1 --root gs://my-bucket/runs --cache /tokens --cluster --meet-within 300 --restarts 30 --replica 2 --data 1 --fsdp 64 --scan --fence --microbatches 4 --attention flash' \
   --priority medium \
   --max-restarts 30 \
   --termination-grace-period-seconds 120 \
