@@ -52,7 +52,8 @@ def test_csv_at_paper_scale_judges_flops_without_runs():
     table = tabled(tuple(Result(run) for run in planned("paper")))
     flops = {line[0]: line[7] for line in csv_rows(table) if line[1] == "Flops"}
     assert flops.pop("500M") == "deviates below"
-    assert set(flops.values()) == {"reproduced"} and len(flops) == 6
+    assert flops.pop("100M") == "deviates below"  # whole rounds leave it 2 % fewer tokens than 20 N
+    assert set(flops.values()) == {"reproduced"} and len(flops) == 5
 
 
 @pytest.mark.parametrize(("scale", "seeds"), [("mini", 1), ("mini", 3), ("paper", 2), ("smoke", 1)])
