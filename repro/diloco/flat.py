@@ -16,7 +16,7 @@ from repro.diloco.mesh import leaf_name
 from repro.spec.shapes import is_norm
 
 Tree = Any
-VECTORS = ("matrices", "gains_norm")  # by these names an optimiser tells what takes no weight decay
+VECTORS: tuple[str, ...] = ("matrices", "gains_norm")  # by these names an optimiser tells what takes no weight decay
 
 
 class Flat(NamedTuple):

@@ -87,7 +87,8 @@ def flat_step(
         if "layers" in learning:
             kept = keep_frozen(one.cut(stepped), one.cut((params, state)), learning["layers"], learning["embed"])
             stepped = one.join(kept)
-        return *stepped, loss
+        params, state = stepped
+        return params, state, loss
 
     return _one_after_the_other(step, *vectors, tokens)
 
