@@ -129,8 +129,15 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
             if error.errno not in NO_LOCKS:
                 raise
             _say_without_locks(path.parent, reason(error))
-            held = _flock(opened, _stand_in(path), how)
+            held = _flock(opened, machine_lock(str(path.resolve())), how)
         yield held
+
+
+def machine_lock(name: str) -> Path:
+    """The lock file of something that is no file, for the processes of this user on this machine."""
+    folder = Path(tempfile.gettempdir()) / f"repro-locks-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder / hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
 
 
 def _flock(opened: ExitStack, path: Path, how: int) -> bool:
@@ -142,12 +149,6 @@ def _flock(opened: ExitStack, path: Path, how: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _stand_in(path: Path) -> Path:
-    folder = Path(tempfile.gettempdir()) / f"repro-locks-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder / hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:16]
 
 
 @cache

@@ -97,13 +97,22 @@ def _crew(args: argparse.Namespace, *, training: bool) -> "Crew":
 def _sweep(args: argparse.Namespace, crew: "Crew", runs: tuple[PlannedRun, ...]) -> "Outcome":
     from repro.corpus.prepare import prepared
     from repro.machines.seats import parts
-    from repro.results.collected import timed_records
-    from repro.results.estimate import UNTIMED, duration_sentence, scoring_sentence
+    from repro.runs.chips import holding
     from repro.runs.sweep import corpora, sweep
 
-    workers = max(len(part.seats) for part in parts(runs, crew.hardware, crew.workers))  # what can't fit is refused
-    for corpus, vocab in sorted(corpora(runs)):
-        prepared(corpus, vocab, args.cache)
+    divided = parts(runs, crew.hardware, crew.workers)  # what can't fit is refused
+    with holding(crew.hardware, [seat for part in divided for seat in part.seats]):
+        for corpus, vocab in sorted(corpora(runs)):
+            prepared(corpus, vocab, args.cache)
+        _announce(args, crew, runs, max(len(part.seats) for part in divided))
+        return sweep(runs, crew, title=f"{args.experiment} at scale {args.scale}")
+
+
+def _announce(args: argparse.Namespace, crew: "Crew", runs: tuple[PlannedRun, ...], workers: int) -> None:
+    """How many runs, on what, and how long."""
+    from repro.results.collected import timed_records
+    from repro.results.estimate import UNTIMED, duration_sentence, scoring_sentence
+
     timed = timed_records(args.scale)
     long = duration_sentence(runs, timed, workers) if crew.hardware.is_cpu else UNTIMED
     beside = f", {workers} side by side" if workers > 1 else ""
@@ -112,7 +121,6 @@ def _sweep(args: argparse.Namespace, crew: "Crew", runs: tuple[PlannedRun, ...])
         print(crew.hardware.note, file=sys.stderr)
     if crew.hardware.is_cpu and (asked := _unscored(args)):
         print(f"After it, `evaluate`: {scoring_sentence(asked, timed, crew.workers)}.", file=sys.stderr)
-    return sweep(runs, crew, title=f"{args.experiment} at scale {args.scale}")
 
 
 def _unscored(args: argparse.Namespace) -> "list[tuple[RunConfig, EvalSpec]]":
@@ -150,4 +158,19 @@ def status(args: argparse.Namespace) -> int:
     else:
         show = progress.status_json if args.json else progress.status_text
         print(show(runs, args.root, progress.clock_of(args.root)))
+        if runs is not None and not args.json:
+            _tell_collected(args, runs)
     return 0
+
+
+def _tell_collected(args: argparse.Namespace, runs: list[PlannedRun]) -> None:
+    """Where the results are of runs without a folder: those of data/results, if it has some."""
+    from repro.results.collected import records
+
+    there = {record["run_id"] for record in records(args.scale)}
+    if count := sum(run_id in there and not (args.root / run_id).exists() for run_id in {run.run_id for run in runs}):
+        print(
+            f"{counted(count, 'run')} without a folder here: the results are in data/results, and "
+            f"`python -m repro build {args.experiment} --scale {args.scale}` shows them.",
+            file=sys.stderr,
+        )

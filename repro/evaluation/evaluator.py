@@ -16,6 +16,7 @@ from repro.evaluation.tasks import METRICS, EvalSpec, read_result
 from repro.machines.hardware import Hardware, scoring_environment
 from repro.machines.seats import check_workers, seats
 from repro.pool import AGAIN, Pool
+from repro.runs.chips import holding
 from repro.runs.folder import RunFolder
 from repro.spec.config import RunConfig
 from repro.words import last_line
@@ -58,10 +59,12 @@ def evaluate_all(
     _make_questions(jobs, cache, source)
     words = ["--root", str(root), "--cache", str(cache), "--batch", str(batch), "--source", source]
     shared = scoring_environment(hardware, os.environ)
-    own = [shared | seat for seat in seats(hardware, min(workers, len(jobs)), 1, os.environ)]
+    each = seats(hardware, min(workers, len(jobs)), 1, os.environ)
+    own = [shared | seat for seat in each]
     pool = _Pool({f"{job.run_id} {job.spec.id(job.step)}": job for job in jobs}, (*WORKER, *words), own)
     pool.root = root
-    pool.run()
+    with holding(hardware, each):
+        pool.run()
     if pool.asked:
         _say("stopped, everything scored is saved; run the same command to go on.")
         return EXIT_INTERRUPTED

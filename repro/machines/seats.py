@@ -73,11 +73,22 @@ def seats(hardware: Hardware, count: int, width: int, environment: Mapping[str, 
     """The environment of each of `count` workers that gives it `width` chips of its own; empty where one has all."""
     if hardware.is_cpu or width == hardware.chips:
         return ({},) * count
-    visible, names = _visible(hardware, environment)
+    variable, names = visible(hardware, environment)
     share = [",".join(names[i * width : (i + 1) * width]) for i in range(count)]
     if hardware.platform != "tpu":
-        return tuple({visible: own} for own in share)
-    return tuple({visible: own, **_tpu_process(width, TPU_PORT + i)} for i, own in enumerate(share))
+        return tuple({variable: own} for own in share)
+    return tuple({variable: own, **_tpu_process(width, TPU_PORT + i)} for i, own in enumerate(share))
+
+
+def visible(hardware: Hardware, environment: Mapping[str, str]) -> tuple[str, list[str]]:
+    """The variable that shows a process its chips, and their names in it; "" and none where no variable does."""
+    variables = VISIBLE.get(hardware.platform)
+    if variables is None:
+        return "", []
+    for variable in variables:
+        if environment.get(variable, "all") != "all":
+            return variable, environment[variable].split(",")
+    return variables[-1], [str(i) for i in range(hardware.chips)]
 
 
 def fit(config: RunConfig, devices: int, memory: int | None) -> Resources | None:
@@ -135,19 +146,8 @@ def _widths(hardware: Hardware) -> Iterator[int]:
         return iter((1,))
     divisors = (n for n in range(1, hardware.chips + 1) if hardware.chips % n == 0)
     known = hardware.platform != "tpu"
-    divided = len(_visible(hardware, os.environ)[1]) == hardware.chips
+    divided = len(visible(hardware, os.environ)[1]) == hardware.chips
     return (n for n in divisors if n == hardware.chips or (divided and (known or n in TPU_BOUNDS)))
-
-
-def _visible(hardware: Hardware, environment: Mapping[str, str]) -> tuple[str, list[str]]:
-    """The variable that shows a process its chips, and their names in it."""
-    variables = VISIBLE.get(hardware.platform)
-    if variables is None:
-        return "", []
-    for variable in variables:
-        if environment.get(variable, "all") != "all":
-            return variable, environment[variable].split(",")
-    return variables[-1], [str(i) for i in range(hardware.chips)]
 
 
 def _tpu_process(width: int, port: int) -> dict[str, str]:

@@ -30,9 +30,10 @@ from repro.errors import UserError
 from repro.machines import hardware
 from repro.machines.hardware import Hardware
 from repro.machines.placement import GIB
-from repro.machines.seats import all_devices, check_workers, parts, seats, worker_resources
+from repro.machines.seats import VISIBLE, all_devices, check_workers, parts, seats, worker_resources
 from repro.results.estimate import seconds_of
 from repro.runs import provenance
+from repro.runs.chips import holding
 from repro.runs.folder import RunFolder, open_folder
 from repro.runs.sweep import Crew
 from repro.spec.config import RunConfig
@@ -289,6 +290,31 @@ def test_each_worker_sees_its_own_devices(
     assert len(shares) == count and shares[-1] == expected
     if expected:
         assert len({tuple(share.items()) for share in shares}) == count
+
+
+def test_two_sweeps_on_the_same_devices_know_of_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for name in (*VISIBLE["cuda"], *VISIBLE["tpu"], "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    gpus, two = Hardware(**H100), [{"CUDA_VISIBLE_DEVICES": "0,1"}]
+    with holding(gpus, [{}]):
+        said = r"^cuda device 0 is taken by another sweep .* by CUDA_VISIBLE_DEVICES\.$"
+        with pytest.raises(UserError, match=said), holding(gpus, two):
+            pass
+        with holding(Hardware(**V3), [{}]):
+            pass
+        with holding(Hardware(**CPU), [{}, {}]):
+            pass
+        monkeypatch.setenv("SLURM_JOB_ID", "7")  # each job may number its own from 0
+        with holding(gpus, two):
+            pass
+        monkeypatch.delenv("SLURM_JOB_ID")
+    with holding(gpus, two), holding(gpus, [{"CUDA_VISIBLE_DEVICES": name} for name in ("2", "3")]):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,1")
+        with pytest.raises(UserError, match=r"^cuda device 1 is taken"), holding(gpus, [{}]):
+            pass
+        with holding(gpus, [{"CUDA_VISIBLE_DEVICES": "4"}]):  # what is refused holds nothing
+            pass
 
 
 @pytest.mark.parametrize(
