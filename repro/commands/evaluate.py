@@ -108,7 +108,8 @@ def evaluate(args: argparse.Namespace) -> int:
 
 def _validate(jobs: tuple[Job, ...], args: argparse.Namespace) -> int:
     """Print the validation loss of each; nothing heavy is imported where all are there."""
-    for job in jobs:
+
+    def sentence(job: Job) -> str:
         folder, name = RunFolder(args.root, job.run_id), validation_id(job.spec.parameters, args.windows)
         validation = (folder.result() or {"validations": {}})["validations"].get(name)
         if validation is None:
@@ -116,8 +117,9 @@ def _validate(jobs: tuple[Job, ...], args: argparse.Namespace) -> int:
             from repro.evaluation.validating import validate_run  # JAX: seconds
 
             validation = validate_run(folder, job.spec.parameters, args.windows, args.cache)
-        print(f"{job.run_id}  {name}  validation loss {validation['loss']:.4f}", flush=True)
-    return 0
+        return f"{job.run_id}  {name}  validation loss {validation['loss']:.4f}"
+
+    return options.do_each(jobs, sentence)
 
 
 def _score(todo: tuple[Job, ...], args: argparse.Namespace) -> int:

@@ -43,10 +43,8 @@ def main(args: argparse.Namespace) -> int:
         raise UserError(f"--out {args.out} for {len(folders)} runs: without it each goes to exports/<id>.")
     if not folders:
         raise UserError(f"nothing to export under {args.root}: train first, or give with --root where the runs lie.")
-    write = _curves if args.to in DASHBOARDS else _parameters
-    for folder in folders.values():
-        print(write(folder, args))
-    return 0
+    write = (_curves if args.to in DASHBOARDS else _parameters)(args)
+    return options.do_each(folders.values(), write)
 
 
 def _folders(what: str, args: argparse.Namespace) -> list[RunFolder]:
@@ -60,10 +58,11 @@ def _folders(what: str, args: argparse.Namespace) -> list[RunFolder]:
     return exportable
 
 
-def _curves(folder: RunFolder, args: argparse.Namespace) -> object:
+def _curves(args: argparse.Namespace) -> Callable[[RunFolder], object]:
     from repro.results.curves import read_curves
 
-    return _writer(args.to)(read_curves(folder), args.out or Path("exports") / args.to)
+    write, out = _writer(args.to), args.out or Path("exports") / args.to
+    return lambda folder: write(read_curves(folder), out)
 
 
 def _writer(form: str) -> Callable[..., object]:
@@ -74,9 +73,12 @@ def _writer(form: str) -> Callable[..., object]:
     return write
 
 
-def _parameters(folder: RunFolder, args: argparse.Namespace) -> object:
+def _parameters(args: argparse.Namespace) -> Callable[[RunFolder], object]:
     open_platform()
-    from repro.results import safetensors as exporting  # JAX
+    from repro.results.safetensors import export  # JAX
 
-    out = args.out or Path("exports") / folder.run_id
-    return exporting.export(folder, args.cache, out, step=args.step, which=args.parameters or "outer")
+    def write(folder: RunFolder) -> object:
+        out = args.out or Path("exports") / folder.run_id
+        return export(folder, args.cache, out, step=args.step, which=args.parameters or "outer")
+
+    return write

@@ -1,14 +1,16 @@
 """What the options of all commands share: their ranges, one sentence for a wrong one, and none without an effect."""
 
 import argparse
-from collections.abc import Sequence
+import difflib
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn, TypeVar
 
 from experiments.papers import DEFAULT, paper, papers
 from experiments.registry import trained
 from repro.disk import local
-from repro.errors import UserError
+from repro.errors import EXIT_USER_ERROR, UserError
 from repro.files import folder_at
 from repro.runs.folder import RUNS
 from repro.spec.config import MOST_STEPS, SCALES, Seed
@@ -25,6 +27,8 @@ process = option(Annotated[int, whole()])
 devices = option(Annotated[int, whole(1, 4096)])
 seconds = option(Seconds)
 address = option(Address)
+T = TypeVar("T")
+
 run_id = option(Annotated[str, text("[a-z0-9-]+", "an id or its beginning, of small letters, digits and dashes")])
 
 
@@ -73,11 +77,34 @@ def add_seeds(parser: argparse._ActionsContainer, of: str = "", default: str = "
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose errors are sentences as any other."""
+    """argparse whose errors are sentences as any other, each of the command that was called."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does; a command refuses what it doesn't know itself, where argparse leaves that to its parent."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meant(unknown[0])}")
+        return parsed, unknown
+
+    def _meant(self, word: str) -> str:
+        near = difflib.get_close_matches(word.partition("=")[0], self._option_string_actions, n=1)
+        return f" (is {near[0]} meant?)" if near else ""
 
     def error(self, message: str) -> NoReturn:
         """UserError for what argparse refuses."""
         raise UserError(f"{message.removeprefix('argument ')}; see `{self.prog} --help`.")
+
+
+def do_each(items: Iterable[T], act: Callable[[T], object]) -> int:
+    """Print what `act` returns for each; 2 where it refused some, which are named and hold up none of the others."""
+    code = 0
+    for item in items:
+        try:
+            print(act(item), flush=True)
+        except UserError as error:
+            print(f"repro: {error}", file=sys.stderr, flush=True)
+            code = EXIT_USER_ERROR
+    return code
 
 
 def remember(parser: argparse.ArgumentParser) -> None:

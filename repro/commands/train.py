@@ -177,7 +177,7 @@ def _config(args: argparse.Namespace) -> RunConfig:
     value = read_json(args.config)
     if value is None:
         raise UserError(f"no config in {args.config}: give the config.json of a run.")
-    return from_json(RunConfig, value)
+    return from_json(RunConfig, value, f"{args.config}: config")
 
 
 def _run_of(args: argparse.Namespace) -> RunConfig:

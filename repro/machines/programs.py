@@ -89,7 +89,7 @@ class Programs:
         path = None if self._folder is None else self._folder / f"{key}.json"
         kept = read_json(path) if path else None
         if kept is not None:
-            return DoesNotFit(**kept) if "words" in kept else from_json(Program, kept, "program")
+            return DoesNotFit(**kept) if "words" in kept else from_json(Program, kept, f"{path}: program")
         program = compile_program(lowered, action_words(actions), key)
         if path:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -183,7 +183,8 @@ def load_records(path: Path) -> dict[str, Record]:
     if stored is None:
         raise UserError(f"no collected results at {path}: run the experiment, then `python -m repro collect` it.")
     try:
-        ids = {record["run_id"]: run_id(from_json(RunConfig, record["config"])) for record in stored["runs"]}
+        place = f"{path}: config"
+        ids = {record["run_id"]: run_id(from_json(RunConfig, record["config"], place)) for record in stored["runs"]}
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} holds no collected results: move it away, or put back what was there.") from error
     for name, own in ids.items():

@@ -82,14 +82,15 @@ class RunFolder:
 
     def config_as_read(self) -> dict[str, Any]:
         """What the folder says that the run is, for who only shows it; UserError where there is no run."""
-        stored = read_json(self.path / "config.json")
-        if stored is None:
+        path = self.path / "config.json"
+        config = checked(path, read_json(path), stored.Config)
+        if config is None:
             raise UserError(f"no run in {self.path}: `python -m repro status` lists the runs.")
-        return stored
+        return config
 
     def config(self) -> RunConfig:
         """What the run is, checked; UserError where there is no run, or none that this code knows."""
-        return from_json(RunConfig, self.config_as_read())
+        return from_json(RunConfig, self.config_as_read(), f"{self.path}/config.json: config")
 
     def saved_step(self, asked: int | None = None) -> int:
         """The step of a checkpoint, of the newest if none is asked for; UserError where there is no such one."""
@@ -167,7 +168,7 @@ def existing(root: Path) -> Path:
     if isinstance(root, Path) and root.exists() and not root.is_dir():
         raise UserError(f"{root} is no folder: give with --root where the runs lie.")
     if not (listing(root) if is_bucket(root) else root.exists()):
-        raise UserError(f"no folder {root}: give with --root where the runs lie.")
+        raise UserError(f"no folder {root}: give with --root where the runs lie{_collected(root)}.")
     return root
 
 
@@ -182,7 +183,14 @@ def find_run(root: Path, name: str) -> RunFolder:
         raise UserError("an empty run id: `python -m repro status` lists the runs.")
     runs = [n for n in listing(root) if n.startswith(name) and (root / n / "config.json").exists()]
     if not runs:
-        raise UserError(f"no run {name!r} in {root}: `python -m repro status` lists the runs.")
+        raise UserError(f"no run {name!r} in {root}: `python -m repro status` lists the runs{_collected(root)}.")
     if len(runs) > 1 and name not in runs:
         raise UserError(f"{name!r} names {len(runs)} runs ({', '.join(runs[:3])}, ...): give more of the id.")
     return RunFolder(root, name if name in runs else runs[0])
+
+
+def _collected(root: Path) -> str:
+    """How to go on in a fresh clone, whose results have no folders; nothing elsewhere."""
+    if root != RUNS or root.exists():
+        return ""
+    return "; the results of data/results have none, `python -m repro build table5` and `report` show them"

@@ -67,7 +67,7 @@ def test_bad_input_is_one_sentence(words, said, capsys, tmp_path, monkeypatch):
 
 def test_the_beginning_of_an_option_is_no_option(capsys):
     assert main(["plan", "table5", "--seed", "3"]) == 2
-    assert "unrecognized arguments: --seed 3" in capsys.readouterr().err
+    assert "unrecognized arguments: --seed 3 (is --seeds meant?)" in capsys.readouterr().err
 
 
 def test_diff_names_the_fields(tmp_path, capsys):
@@ -81,6 +81,28 @@ def test_diff_names_the_fields(tmp_path, capsys):
 def test_status_counts_what_is_missing(tmp_path, capsys):
     assert main(["status", "table5", "--scale", "smoke", "--root", str(tmp_path)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "12 runs: 12 missing"
+
+
+@pytest.mark.parametrize("words", [["diff", "x", "y"], ["status"], ["extend", "x", "--steps", "9"]], ids=" ".join)
+def test_in_a_fresh_clone_a_sentence_leads_to_the_collected_results(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert "data/results" in err and "`python -m repro build table5`" in err and err.count("\n") == 1
+    (tmp_path / "runs").mkdir()
+    main(words)
+    assert "data/results" not in capsys.readouterr().err
+
+
+def test_status_says_where_the_results_of_missing_runs_are(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["status", "table5"]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1] == "12 runs: 12 missing"
+    assert err.startswith("12 runs without a folder here: the results are in data/results, and `python -m repro build")
+    open_folder(tmp_path / "runs", expand(load("table5"), "mini")[0].config)
+    main(["status", "table5"])
+    assert capsys.readouterr().err.startswith("11 runs")
 
 
 def test_status_of_a_root_passes_over_what_is_no_run(tmp_path, capsys):

@@ -143,7 +143,7 @@ def _compile(_: Path) -> object:
 def _export(_: Path) -> object:
     from repro.commands import export
 
-    return export._parameters(None, argparse.Namespace())  # type: ignore[arg-type]
+    return export._parameters(argparse.Namespace())
 
 
 ENTRIES: dict[str, Callable[[Path], object]] = {

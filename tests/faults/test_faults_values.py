@@ -280,10 +280,12 @@ def test_a_wrong_option_is_one_sentence(
         (["build", "figure1", "--seeds", "3", "--own"], "--seeds, --own without effect"),
         (["build", "claims", "--scale", "smoke"], "--scale without effect"),
         (["build", "figure8", "--eval", "full"], "--eval without effect"),
-        (["build", "table5", "--cache", "x"], "unrecognized arguments: --cache x"),
-        (["report", "--cache", "x"], "unrecognized arguments"),
-        (["collect", "table5", "--cache", "x"], "unrecognized arguments"),
-        (["diff", "x", "y", "--cache", "x"], "unrecognized arguments"),
+        (["build", "table5", "--cache", "x"], "unrecognized arguments: --cache x; see `python -m repro build --help`."),
+        (["report", "--cache", "x"], "unrecognized arguments: --cache x; see `python -m repro report --help`."),
+        (["collect", "table5", "--cache", "x"], "--cache x; see `python -m repro collect --help`."),
+        (["diff", "x", "y", "--cache", "x"], "--cache x; see `python -m repro diff --help`."),
+        (["plan", "table5", "--sacle", "mini"], "--sacle mini (is --scale meant?); see `python -m repro plan --help`."),
+        (["status", "--root=x", "--watsh"], "--watsh (is --watch meant?); see `python -m repro status --help`."),
         (["prepare", "mini", "--workers", "2"], "--workers without effect: only c4 and dolma take this, not mini."),
         (
             ["prepare", "c4", "--eos", "x"],
@@ -300,6 +302,23 @@ def test_an_option_without_effect_is_refused(
     words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused(words, said, tmp_path, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[1]", "config=[1] is not an object: give its fields"),
+        ('"text"', "config='text' is not an object: give its fields"),
+        ('{"speed": 1}', "config has no field 'speed'"),
+    ],
+)
+def test_a_config_that_is_none_is_named_with_its_file(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "list.json").write_text(text, encoding="utf-8")
+    assert cli.main(["train", str(tmp_path / "list.json"), "--root", str(tmp_path / "runs")]) == 2
+    assert capsys.readouterr().err.startswith(f"repro: {tmp_path / 'list.json'}: {said}")
+    assert not (tmp_path / "runs").exists()
 
 
 def refused(

@@ -341,7 +341,6 @@ def test_the_command_exports_what_is_named(folder: RunFolder, tmp_path: Path, ca
         (["--to", "gguf"], "'gguf' is unknown: choose safetensors, tensorboard, wandb."),
         (["--to", "wandb", "--step", "4"], "--step and --parameters choose parameters"),
         (["OTHER", "--out", "there"], "--out there for 2 runs"),
-        (["OTHER", "--to", "tensorboard"], "has not reached its first checkpoint"),
     ],
 )
 def test_bad_input_is_one_sentence(
@@ -365,6 +364,20 @@ def test_bad_input_is_one_sentence(
     out, err = capsys.readouterr()
     assert said in err and err.count("\n") == 1 and not out
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+@pytest.mark.parametrize("config", ["[1]", None], ids=["no config", "no checkpoint"])
+def test_a_damaged_run_is_named_and_the_others_are_exported(
+    config: str | None, folder: RunFolder, tmp_path: Path, capsys: Any
+) -> None:
+    other = open_folder(tmp_path / "runs", tiny.run_config(None, replicas=1))
+    if config is not None:
+        (other.path / "config.json").write_text(config, encoding="utf-8")
+    words = ["--root", str(tmp_path / "runs"), "--to", "tensorboard", "--out", str(tmp_path / "tb")]
+    assert main(["export", other.run_id, folder.run_id, *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == f"{tmp_path / 'tb' / folder.run_id}\n"
+    assert err.startswith("repro: ") and err.count("\n") == 1 and str(other.path) in err
 
 
 def test_without_an_account_wandb_is_one_sentence(
