@@ -76,6 +76,7 @@ WRONG: dict[str, list[Any]] = {
     "sync.outer.eps": [*NOT_A_NUMBER, 0, -1e-8],
     "sync.offset_sign": [*NOT_A_NUMBER, 0, 2, -2],
     "sync.first_sync": [*NOT_A_WORD, "never"],
+    "sync.flush": [*NOT_A_WORD, "first", True],
     "sync.frozen": ["false", 0, 1, None],
     "replicas": [*NOT_COUNTED, 0, 3],
     "corpus": ["", "wiki", "c4\n", "../c4", 3, None, ["c4"]],
