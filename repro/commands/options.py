@@ -87,7 +87,7 @@ class Parser(argparse.ArgumentParser):
         return parsed, unknown
 
     def _meant(self, word: str) -> str:
-        near = difflib.get_close_matches(word.partition("=")[0], self._option_string_actions, n=1)
+        near = difflib.get_close_matches(word.partition("=")[0], self._option_string_actions, n=1, cutoff=0.8)
         return f" (is {near[0]} meant?)" if near else ""
 
     def error(self, message: str) -> NoReturn:
