@@ -6,34 +6,24 @@ printed number is read from data/papers/2501.18512, every other is computed here
 
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from analysis.paper.bandwidth_clashes import BANDWIDTHS
+from analysis.paper.clash import Inconsistency, printed_number, printed_text
 from analysis.paper.fits import loss_slope, power_law, published_points
 from analysis.paper.published import by_place, load_cells, printed_interval
-from analysis.paper.simulated import account_cells, claim_cells, table4_cells
+from analysis.paper.simulated import account_cells, claim_cells
 from analysis.render import Document, Grid, write
 from experiments.streaming.base import OUTER, SIZES, TOKENS_PER_PARAMETER, model, streaming
 from experiments.streaming.table4 import EXPERIMENT as TABLE4
 from repro.network.account import memory, printed_terabytes, rule_bits, steps_of, training_hours, true_terabytes
-from repro.network.methods import BASELINE_BITS, Method, Network
-from repro.network.scenario import PAPER_GRID, grid_reading, paper_cycle, paper_period, printed_reading
-from repro.network.simulate import Cycle, Link, Send, Times, utilisation
-from repro.spec.schedule import offsets, sync_steps
+from repro.network.methods import BASELINE_BITS
+from repro.spec.schedule import events, offsets, sync_steps
 
+SPARSE = 100  # H of the sparser main runs
 ARC_QUESTIONS = 570  # ARC-Easy's validation split
 PCIE_LANES, PCIE_GBIT_PER_LANE, PCIE_CODING = 16, 32, 128 / 130  # PCIe 5.0 x16, one direction
-
-
-@dataclass(frozen=True)
-class Inconsistency:
-    """Two statements that can't both hold, where they stand, and the calculation."""
-
-    title: str
-    where: str
-    one: str
-    other: str
-    calculation: str
 
 
 def inconsistencies() -> tuple[Inconsistency, ...]:
@@ -62,17 +52,6 @@ def _paragraph(number: int, clash: Inconsistency) -> str:
     return "\n".join([f"{number:>2}. {clash.title}", *wrapped])
 
 
-def _said(row: str, column: str) -> str:
-    return by_place(load_cells("statements"))[row, column].text
-
-
-def _value(row: str, column: str, item: str = "statements") -> float:
-    value = by_place(load_cells(item))[row, column].value
-    if value is None:
-        raise ValueError(f"{item}, {row}, {column}: the paper prints no number here.")
-    return value
-
-
 def _offset_sign() -> Inconsistency:
     sync, every, count = streaming(100), 100, 3
     first = {s: sync_steps(replace(sync, offset_sign=s), count, 1, 3 * every)[0] for s in (-1, 1)}
@@ -88,6 +67,22 @@ def _offset_sign() -> Inconsistency:
         "fragments (t_p = "
         f"{halves}) can't tell: -{halves} and +{halves} are the same modulo {every}. The suite follows "
         "Algorithm 2.",
+    )
+
+
+def _overlapped_steps() -> Inconsistency:
+    (delay,) = streaming(SPARSE).delays
+    sync, count = streaming(SPARSE), 3
+    sent = sync_steps(sync, count, 0, 2 * SPARSE)[0]
+    merged = next(t for t in range(sent, 2 * SPARSE) if events(sync, count, 1, t).applies)
+    return Inconsistency(
+        title="Inner steps that hide a message",
+        where="section 2.3; Algorithm 2, lines 14 and 18",
+        one="the fragment is waited for after τ - 1 inner steps (text)",
+        other="it is received once t - t_p - τ mod H = 0, after τ inner steps (Algorithm 2)",
+        calculation=f"With H = {SPARSE} and τ = {delay} the first fragment is sent after step {sent} and, by the "
+        f"algorithm, merged after step {merged}: {merged - sent} inner step lies between. By the text there would be "
+        f"{delay - 1}, so that the main runs would overlap nothing. The suite follows Algorithm 2.",
     )
 
 
@@ -108,13 +103,13 @@ def _memory_units() -> Inconsistency:
 def _pcie() -> Inconsistency:
     hundred = TABLE4.networks[2]
     added = memory(int(hundred.params), round(hundred.params * 3 / hundred.layers), OUTER).added_in_hbm
-    stated = added / (_value("PCIe", "Bandwidth (TB/s)") * 1e12)
+    stated = added / (printed_number("PCIe", "Bandwidth (TB/s)") * 1e12)
     bus = PCIE_LANES * PCIE_GBIT_PER_LANE * PCIE_CODING / 8 * 1e9
     return Inconsistency(
         title="PCIe at memory speed",
         where="section 2.5",
-        one=f"PCIe with {_said('PCIe', 'Bandwidth (TB/s)')} TB/s",
-        other=f"the transfer takes less than {_said('PCIe', 'Transfer below (ms)')} ms",
+        one=f"PCIe with {printed_text('PCIe', 'Bandwidth (TB/s)')} TB/s",
+        other=f"the transfer takes less than {printed_text('PCIe', 'Transfer below (ms)')} ms",
         calculation=f"At the stated speed {added / 1e9:.1f} GB take {stated * 1e3:.1f} ms, already more. "
         "PCIe 5.0 with 16 "
         f"lanes carries {bus / 1e9:.0f} GB/s: {added / bus * 1e3:.0f} ms without sharding.",
@@ -122,7 +117,7 @@ def _pcie() -> Inconsistency:
 
 
 def _utilisation_of_flops() -> Inconsistency:
-    low, high = _value("MFU | section 3.1", "MFU (%)"), _value("MFU | Table 4", "MFU (%)")
+    low, high = printed_number("MFU | section 3.1", "MFU (%)"), printed_number("MFU | Table 4", "MFU (%)")
     ratio = high / low
     return Inconsistency(
         title="Model FLOPs utilisation behind the step times",
@@ -137,7 +132,7 @@ def _utilisation_of_flops() -> Inconsistency:
 
 
 def _hours_and_bytes() -> Inconsistency:
-    shape, budget = model("1B"), _value("1B", "Token budget", "table2")
+    shape, budget = model("1B"), printed_number("1B", "Token budget", "table2")
     real = TOKENS_PER_PARAMETER * shape.params_by_rule
     hours = [training_hours(steps_of(tokens), 0.1) for tokens in (budget, real)]
     bits = [rule_bits(shape.params_by_rule, BASELINE_BITS, steps_of(tokens)) for tokens in (budget, real)]
@@ -186,53 +181,12 @@ def _rounding() -> Inconsistency:
     )
 
 
-def _fragment_period() -> Inconsistency:
-    places, counts, gaps = by_place(load_cells(TABLE4.name)), [], []
-    for shift in (0, -1):
-        same = 0
-        for network in TABLE4.networks:
-            for how in (m for m in TABLE4.methods if m.sends == "fragments"):
-                curve = _curve_with_gap(network, how, shift)
-                row = f"{network.name} | {how.label}"
-                same += sum(
-                    printed_reading(grid_reading(curve, t)) == places[row, f"{t:.0%}"].text for t in TABLE4.targets
-                )
-        counts.append(same)
-        gaps.append(", ".join(str(paper_period(-(-n.layers // 3)) + shift) for n in TABLE4.networks))
-    said = ", ".join(_said(f"fragment period | {n.name}", "Steps") for n in TABLE4.networks)
-    total = 3 * len(TABLE4.networks) * len(TABLE4.targets)
-    return Inconsistency(
-        title="Steps between two fragments",
-        where='Supplementary Materials, "Compute utilization"; Table 4',
-        one=f"{said} (text)",
-        other=f"{gaps[0]} (the simulation behind Table 4)",
-        calculation=f"floor(100 / (P + 1)) is {gaps[1]}. Of Table 4's {total} streaming cells {counts[0]} "
-        "print as published "
-        f"with {gaps[0]} steps and {counts[1]} with {gaps[1]}.",
-    )
-
-
-def _below_target() -> Inconsistency:
-    cells = table4_cells()
-    short = sum((cell.paper.value or 0) < cell.crossing for cell in cells)
-    worst = max(cells, key=lambda cell: cell.crossing / (cell.paper.value or 1))
-    return Inconsistency(
-        title='"Gbit/s to reach" that don\'t reach',
-        where="Table 4",
-        one="the bandwidth to reach a compute utilisation",
-        other="the last of 50 grid points below it",
-        calculation=f"{short} of {len(cells)} printed bandwidths lie below the true crossing; furthest "
-        f"off is {worst.row} at "
-        f"{worst.column}: {worst.paper.text} printed, {worst.crossing:.3g} needed.",
-    )
-
-
 def _scales() -> Inconsistency:
     sizes = {cell.row.split(" | ")[0] for cell in load_cells("table5")}
     return Inconsistency(
         title="Number of model scales",
         where='Supplementary Materials, "Scaling performance"; Table 5',
-        one=f"{_said('model scales', 'Scales')} scales (text)",
+        one=f"{printed_text('model scales', 'Scales')} scales (text)",
         other=f"{len(sizes)} sizes (table)",
         calculation=f"Table 5 has rows for {', '.join(size for size in SIZES if size in sizes)}.",
     )
@@ -243,7 +197,7 @@ def _slopes() -> Inconsistency:
     points = [published_points(load_cells("table5"), label) for label in labels]
     semi, powers = [loss_slope(p) for p in points], [power_law(p).slope for p in points]
     names = ("Data-Parallel", "Streaming DiLoCo")
-    said = [_said(f"scaling slope | {name}", "Slope") for name in names]
+    said = [printed_text(f"scaling slope | {name}", "Slope") for name in names]
     return Inconsistency(
         title='"Scaling law slope"',
         where="section 3.2.1; Table 5",
@@ -280,8 +234,8 @@ def _replicas() -> Inconsistency:
     return Inconsistency(
         title="Replicas in Figure 12",
         where='Supplementary Materials, "Number of replicas"; Figure 12, caption',
-        one=f"M from 2 to {_said('replicas | text', 'Largest M')} (text)",
-        other=f"M from 2 to {_said('replicas | Figure 12', 'Largest M')} (caption)",
+        one=f"M from 2 to {printed_text('replicas | text', 'Largest M')} (text)",
+        other=f"M from 2 to {printed_text('replicas | Figure 12', 'Largest M')} (caption)",
         calculation="Two statements about one figure; there is nothing to compute.",
     )
 
@@ -313,24 +267,16 @@ def _cell(item: str, row: str, column: str) -> str:
     return by_place(load_cells(item))[row, column].text
 
 
-def _curve_with_gap(network: Network, how: Method, shift: int) -> Times:
-    cycle = paper_cycle(network, how)
-    gap = cycle.steps // len(cycle.sends) + shift
-    sends = tuple(Send(i * gap, s.layers, s.bits) for i, s in enumerate(cycle.sends))
-    moved = Cycle(cycle.layers, gap * len(sends), sends, cycle.delays)
-    return utilisation(moved, (network.step_time_s,), Link.of(PAPER_GRID))
-
-
 _FINDERS: tuple[Callable[[], Inconsistency], ...] = (
     _offset_sign,
+    _overlapped_steps,
     _memory_units,
     _pcie,
     _utilisation_of_flops,
     _hours_and_bytes,
     _tebibits,
     _rounding,
-    _fragment_period,
-    _below_target,
+    *BANDWIDTHS,
     _slopes,
     _scales,
     _flops,

@@ -124,7 +124,7 @@ def test_figure16_deepseek_needs_four_gbit_and_data_parallel_a_terabit():
 
 def test_inconsistencies_are_calculated(tmp_path):
     found = inconsistencies()
-    assert len({item.title for item in found}) == len(found) == 14
+    assert len({item.title for item in found}) == len(found) == 17
     for item in found:
         assert item.one != item.other
         assert item.where
@@ -134,6 +134,22 @@ def test_inconsistencies_are_calculated(tmp_path):
         assert figure in text
         assert figure in shown
     assert (tmp_path / "inconsistencies.html").exists()
+
+
+def test_inconsistencies_of_overlap_and_bandwidth_have_the_papers_numbers():
+    """By hand from Table 4: 222.3 / 100, 268.3 / 200, 390.7 / 300; 184.2 / 1.7 and 184.2 / 0.5."""
+    by_title = {item.title: item for item in inconsistencies()}
+    overlap = by_title["Inner steps that hide a message"].calculation
+    assert "sent after step 100" in overlap and "merged after step 101: 1 inner step" in overlap
+    required = by_title["What Data-Parallel requires"]
+    assert (required.one, required.other) == (
+        "100, 200, 300 Gbit/s (caption)",
+        "222.3, 268.3, 390.7 Gbit/s for 95% (table)",
+    )
+    assert "2.22, 1.34, 1.30 times" in required.calculation
+    less = by_title["Bits that are called bandwidth"]
+    assert (less.one, less.other) == ("400× less bandwidth (section 5)", "108× to 368× less (Table 4)")
+    assert "108.4 (1B at 90%) to 368.4 (100B at 50%)" in less.calculation and "make 400." in less.calculation
 
 
 def test_example_of_the_command_line(capsys):
