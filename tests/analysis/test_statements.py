@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import get_args
 
 import claim_worlds
+import paper_text
 import pytest
 from claim_worlds import view
 from fabricated import validations
+from paper_text import needs_paper
 
 from analysis.claims import (
     ablations,
@@ -53,11 +55,30 @@ from repro.results.read import Result
 from repro.spec.experiment import Claim, Experiment, Kind, Pair, PlannedRun
 
 ROOT = Path(__file__).resolve().parents[2]
-PAPER_TEXT = ROOT.parent / "shared" / "reference" / "paper.txt"
-needs_paper = pytest.mark.skipif(not PAPER_TEXT.exists(), reason="the paper's text is not beside this checkout")
 MODULES = (simulated, accounts, undecided, laws_calculated)
 MINI = set(verdict_words("mini", "above").values())
 TRAINED = {s.id: s for s in statements.statements() if s.by == "runs"}
+NEIGHBOURS = {  # of a number that its section or caption has more than once: the words in which it is meant
+    ("memory | 100B", "Increase (%)"): r"a $2\%$ increase of memory",
+    ("PCIe", "Bandwidth (TB/s)"): "characterized by 2 TB/s of bandwidth",
+    ("MFU | Table 4", "MFU (%)"): "using a MFU of 60%",
+    ("Figure 15a", "Step time (s)"): "(a) 1s step time",
+    ("Figure 15b", "Step time (s)"): "(b) 5s step time",
+    ("Figure 15c", "Step time (s)"): "(c) 10s step time",
+    ("example of section 2.2", "H"): "with $H=100$ and $P=2$ fragments",
+    ("E3M0", "Exponent bits"): "3 exponent bits",
+    ("E3M0", "Mantissa bits"): "0 mantissa bit",
+    ("simulator", "Nodes a layer"): r"$4\times L-1$",
+    ("utilisation | overlap alone", "CU (%)"): r"can reach full $100\%$ compute utilization",
+    ("our method | Figure 4", "Least Gbit/s"): "roughly constant between 1 and 5 Gbit/s",
+    ("Data-Parallel | Figure 4 | 1B", "Gbit/s"): "requires 100, 200, and 300Gbit/s",
+    ("scaling at 1B | Data-Parallel", "HellaSwag (%)"): "46.6%, 46.5%, and 46.6%",
+    ("scaling at 1B | Streaming DiLoCo H=30", "HellaSwag (%)"): "46.6%, 46.5%, and 46.6%",
+    ("main runs", "Layers a fragment"): "a fixed fragment size of 3 layers",
+    ("FedPart", "Layers frozen"): "15 layers (83%) are frozen",
+    ("overlap", "Up to τ"): "negligible up to an overlap of 10 inner steps",
+    ("overlap", "Advised τ"): "limit the overlap to 5 inner steps",
+}
 NUMBER = re.compile(r"-?\d+(?:[.,]\d+)*(?:e\d+)?")
 
 
@@ -118,7 +139,7 @@ def test_readme_has_the_counts_of_the_collected_results(tmp_path: Path):
 
 @needs_paper
 def test_every_number_of_a_statement_is_in_the_papers_text():
-    text = PAPER_TEXT.read_text(encoding="utf-8").replace("{,}", ",")
+    text = "\n".join(paper_text.lines())
     printed = set(NUMBER.findall(text)) | set(re.findall(r"\d+(?:\.\d+)?", text))
     for statement in statements.statements():
         unknown = set(NUMBER.findall(statement.text)) - printed
@@ -126,10 +147,26 @@ def test_every_number_of_a_statement_is_in_the_papers_text():
 
 
 @needs_paper
-def test_every_quoted_cell_is_in_the_papers_text():
-    text = PAPER_TEXT.read_text(encoding="utf-8").replace("{,}", ",")
+def test_every_quoted_cell_stands_at_its_place():
+    """Once in the section or caption that it names, or else with the words that tell it from its like there."""
+    named = set()
     for cell in published.load_cells("statements"):
-        assert re.search(rf"(?<![\d.]){re.escape(cell.text)}(?!\d)", text), cell
+        for place in cell.where.split("; "):
+            number = re.compile(rf"(?<![\d.,-]){re.escape(cell.text)}(?!\d|[.,]\d)")
+            count = len(number.findall(paper_text.passage(place)))
+            words = NEIGHBOURS.get((cell.row, cell.column))
+            assert count == 1 or (words and count), (cell, place, count)
+            if words:
+                named.add((cell.row, cell.column))
+                assert number.search(words) and words in paper_text.passage(place), (cell, place)
+    assert named == set(NEIGHBOURS)
+
+
+@needs_paper
+@pytest.mark.parametrize("place", ["section 9.9", "Figure 99, caption"])
+def test_a_place_that_is_not_there_holds_nothing(place: str):
+    with pytest.raises(KeyError):
+        paper_text.passage(place)
 
 
 def test_statements_write_no_number_that_a_cell_holds():
