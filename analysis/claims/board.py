@@ -93,8 +93,8 @@ LEGEND = (
     "bounds or wholly beyond one (orders: at least 0; similar, slightly: two one-sided tests with the margin named). p "
     "is two-sided and corrected by Holm over the statements of one table. Undecided: all else, and whatever has one "
     "seed; seeds: how many would decide it, were mean and spread to stay as they are.",
-    "Origin of a tolerance: seed spread, binomial error of the questions, rounding of the printed digits, a bin of the "
-    "simulator's grid, stated in the text; our reading where the paper uses a word such as similar, chosen here.",
+    "Origin of a tolerance: seed spread, rounding of the printed digits, a bin of the simulator's grid, stated in "
+    "the text; our reading where the paper uses a word such as similar, chosen here.",
 )
 
 

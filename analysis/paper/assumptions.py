@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from repro.corpora import CORPORA
-from repro.spec.config import ModelConfig, RunConfig, SyncConfig
+from repro.spec.config import CodecConfig, ModelConfig, RunConfig, SyncConfig
 from repro.spec.experiment import PlannedRun
 from repro.spec.formats import FORMATS
 from repro.spec.optim_state import OUTER
@@ -217,7 +217,7 @@ def _rate_reason(config: RunConfig) -> str:
 def _data_parallel() -> Iterator[Assumption]:
     yield Assumption(
         "what Data-Parallel sends",
-        "its gradients each step, counted as bfloat16",
+        "its gradients each step, counted as bfloat16; the all-reduce itself is float32 on CPUs",
         "the accounts of Tables 1 and 4 imply 16 bits",
     )
 
@@ -255,6 +255,8 @@ def _first_sync(sync: SyncConfig) -> str:
 
 def _sent(sync: SyncConfig) -> Iterator[Assumption]:
     codec = sync.codec
+    if codec.drop != "none":
+        yield Assumption("value dropping", _dropping(codec), "the paper gives neither granularity nor factor")
     if FORMATS[codec.format].scaled:
         yield Assumption(
             f"scales of {codec.format} codes",
@@ -263,6 +265,11 @@ def _sent(sync: SyncConfig) -> Iterator[Assumption]:
         )
     elif sync.fragments.pattern == "whole":
         yield Assumption("what DiLoCo sends", codec.format, "the accounts of Tables 1 and 4 imply 16 bits for DiLoCo")
+
+
+def _dropping(codec: CodecConfig) -> str:
+    kept = f"of each row of n values exactly k, n times {codec.keep:g} rounded"
+    return f"{kept}, times n/k" if codec.drop == "dare" else kept
 
 
 def _streams(sync: SyncConfig) -> Iterator[Assumption]:
@@ -281,7 +288,8 @@ def _streams(sync: SyncConfig) -> Iterator[Assumption]:
     if sync.frozen:
         yield Assumption(
             "frozen fragments",
-            "no update, no decay, moments untouched; Adam's count, which all share, goes on",
+            "no update, no decay, moments untouched; Adam's count, which all share, goes on, and their gradients "
+            "stay in the norm that clips",
             "the paper says only that non-shared layers are frozen",
         )
     yield Assumption(

@@ -70,7 +70,7 @@ EXPERIMENT = Experiment(
             "score parity",
             (Pair(FLOAT32, E3M0, name="E3M0"),),
             1.0,
-            "binomial error",
+            "our reading",
             scores=("HellaSwag",),
         ),
         Claim(

@@ -34,7 +34,7 @@ EXPERIMENT = Experiment(
             "score parity",
             BESIDE_DP,
             2.0,
-            "binomial error",
+            "our reading",
             scores=("HellaSwag", "Piqa", "Arc Easy"),
         ),
         Claim("advantage-disappears", "order", at_each(BUDGETS, f"{OURS} | {{}}", f"{DP} | {{}}"), at="last"),

@@ -66,7 +66,7 @@ EXPERIMENT = Experiment(
             "score parity",
             H30_BESIDE_DP,
             1.0,
-            "binomial error",
+            "our reading",
             at="last",
             scores=("HellaSwag",),
         ),

@@ -20,7 +20,7 @@ from repro.words import counted
 Kind = Literal["order", "slight", "parity", "added", "percent", "score slight", "score parity"]
 Points = Literal["all", "first", "last"]
 Side = Literal["above", "below", "better", "worse"]
-Origin = Literal["", "seed spread", "binomial error", "rounding", "grid bin", "stated in the text", "our reading"]
+Origin = Literal["", "seed spread", "rounding", "grid bin", "stated in the text", "our reading"]
 # What an axis may show, read from a run of an experiment whose rows all have it.
 KNOBS: Mapping[str, Callable[[RunConfig], float]] = {
     "every": lambda config: _sync(config).every,

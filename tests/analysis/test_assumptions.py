@@ -6,8 +6,10 @@ import pytest
 from fabricated import planned
 
 from analysis.paper.assumptions import assumptions, footnotes
-from repro.spec.config import OuterConfig, RunConfig
+from repro.spec.config import CodecConfig, OuterConfig, RunConfig
 from repro.spec.experiment import vary
+
+DROPS = ("feddropout", "dare", "topk")
 
 
 def by_key(config: RunConfig) -> dict[str, str]:
@@ -62,6 +64,24 @@ def test_an_outer_adam_is_a_choice():
     outer = OuterConfig("adam", 0.1, 0.0, beta2=0.99)
     found = by_key(vary(streaming_run(), sync__outer=outer))
     assert found["outer Adam"] == "β 0.9 and 0.99, ε 1e-08" and "outer momentum" not in found
+
+
+def test_dropping_counts_by_row_and_dare_multiplies():
+    dropping = {d: by_key(vary(streaming_run(), sync__codec=CodecConfig("float32", drop=d, keep=0.5))) for d in DROPS}
+    kept = "of each row of n values exactly k, n times 0.5 rounded"
+    assert {d: choices["value dropping"] for d, choices in dropping.items()} == {
+        "feddropout": kept,
+        "dare": f"{kept}, times n/k",
+        "topk": kept,
+    }
+    assert "value dropping" not in by_key(streaming_run())
+
+
+def test_data_parallel_and_frozen_fragments_say_what_they_do_otherwise():
+    dp = next(by_key(run.config) for run in planned("paper") if run.labels[1] == "Data-Parallel")
+    assert dp["what Data-Parallel sends"].endswith("the all-reduce itself is float32 on CPUs")
+    frozen = by_key(vary(streaming_run(), sync__frozen=True))
+    assert frozen["frozen fragments"].endswith("their gradients stay in the norm that clips")
 
 
 def test_only_what_touches_the_run():
