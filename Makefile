@@ -38,7 +38,7 @@ TRAINED := $(filter-out __init__ base table2 table4 tuning $(SCORED) $(DRAWN) $(
 .PHONY: $(SCORED) $(TRAINED) $(DRAWN) $(CALCULATED)
 
 .DEFAULT_GOAL := help
-.PHONY: help env paper paper-plan report notebooks compile-paper table5 table2 table4 figures-simulated accounts inconsistencies compiled results claims tuning test test-fast smoke test-slow test-launch torture lint bench bench-peers clean
+.PHONY: help env paper paper-plan report notebooks compile-paper table5 table2 table4 figures-simulated accounts inconsistencies compiled results miniature claims tuning test test-fast smoke test-slow test-launch torture lint bench bench-peers clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z0-9%-]+:.*## / {printf "  %-17s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -116,6 +116,9 @@ compiled: $(RUN_ENV)  ## runs of the paper compiled for TPU slices: memory, byte
 	@$(PY) -m repro build $@ --out $(call quoted,$(OUT))
 
 results: $(RUN_ENV)  ## docs/results.md from data/results, and the lines of it that README.md repeats
+	@$(PY) -m repro build $@ --out docs
+
+miniature: $(RUN_ENV)  ## docs/miniature.md: the miniature beside the paper's runs, as numbers without a unit
 	@$(PY) -m repro build $@ --out docs
 
 claims: $(RUN_ENV)  ## where each statement of the paper stands: calculated, and decided from the runs there are (SEEDS: as many as there are; PAPER)

@@ -16,6 +16,7 @@ from experiments.streaming.table1 import BESIDE_DP as OVERTRAINED
 from experiments.streaming.table1 import OURS
 from experiments.streaming.table5 import BESIDE_DP, DILOCO_30, STREAM_30, STREAM_100
 from experiments.streaming.table7 import BUDGETS
+from repro.spec.config import ModelConfig, RunConfig
 
 
 def s100_closes(view: View) -> Finding:
@@ -106,18 +107,22 @@ def outer_rate(view: View) -> Finding:
 
 
 def _tuned(view: View, method: str) -> dict[str, float]:
-    """Rows of the tuning at one inner learning rate, with their outer one; {} where there are none."""
+    """Rows of the tuning at one batch and inner rate, with their outer one; {} where there are none."""
     rows = {
         r: results[0].run.config
         for r, results in view.rows("tuning").items()
         if f" | {method} | " in r and not any(result.diverged for result in results)
     }
-    outer = [config.inner.learning_rate for row, config in rows.items() if " | outer " in row]
+    chosen = [_inner_setting(config) for row, config in rows.items() if " | outer " in row]
     return {
         row: config.sync.outer.learning_rate
         for row, config in rows.items()
-        if config.sync and outer and config.inner.learning_rate == outer[0]
+        if config.sync and chosen and _inner_setting(config) == chosen[0]
     }
+
+
+def _inner_setting(config: RunConfig) -> tuple[ModelConfig, int, float]:
+    return config.model, config.batch, config.inner.learning_rate
 
 
 def _sizes(view: View, method: str) -> list[str]:

@@ -61,8 +61,8 @@ def build_item(
     if name == "all":
         built = [build_item(item, scale, seeds, root, out, eval_set, own=own) for item in _tables(of)]
         if of == DEFAULT:
-            # all but a page of docs, which is not of a root
-            built += [make(out) for item, make in COMPUTED.items() if item != "results"]
+            # all but the pages of docs, which are not of a root
+            built += [make(out) for item, make in COMPUTED.items() if item not in DOCS]
             built += [draw_figure(figure, out) for figure in ILLUSTRATED]
         if statements(of):
             built.append(build_item("claims", scale, seeds, root, out, own=own, of=of))
@@ -239,6 +239,12 @@ def _results(out: Path) -> str:
     return build_results(out)
 
 
+def _miniature(out: Path) -> str:
+    from analysis.pages.miniature import build_miniature
+
+    return build_miniature(out)
+
+
 COMPUTED: dict[str, Callable[[Path], str]] = {
     "table4": _table4,
     "accounts": _accounts,
@@ -246,7 +252,9 @@ COMPUTED: dict[str, Callable[[Path], str]] = {
     "inconsistencies": _inconsistencies,
     "compiled": _compiled,
     "results": _results,
+    "miniature": _miniature,
 }
+DOCS = ("results", "miniature")  # pages of docs
 
 
 def drawn(table: Table, out: Path, forms: Sequence[str] = ("png", "svg")) -> Path:

@@ -4,6 +4,7 @@ Run folders have no say in it: the page follows from data/results and the specs 
 committed page against what `python -m repro build results --out docs` writes.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -83,7 +84,7 @@ def _of_item(table: Table, losses: bool) -> Iterator[Grid | Notes]:
     place = table.experiment.place[0].upper() + table.experiment.place[1:]
     if losses:
         first, *others = _crossed([row for row in table.rows if row.results])
-        yield replace(first, title=f"{place}: {table.experiment.title}")
+        yield replace(first, title=": ".join(filter(None, (place, table.experiment.title, first.title))))
         yield from others
     scores = score_views.score_grids(table, (TABLE_METRIC,)) if losses else ()
     for section in (*scores, *similarity.sections(table)):
@@ -92,18 +93,30 @@ def _of_item(table: Table, losses: bool) -> Iterator[Grid | Notes]:
 
 
 def _crossed(rows: Sequence[TableRow]) -> tuple[Grid, ...]:
-    """Methods × points, or settings × methods; what has the same points shares a grid."""
+    """Methods × points, or of a table with more settings than points settings × methods, a grid a point.
+
+    What has the same columns shares a grid.
+    """
+    points = tuple(dict.fromkeys(row.point for row in rows))
+    if len(rows[0].labels) > 2 and len({row.labels[-1] for row in rows}) > len(points):
+        grids = [_grids([row for row in rows if row.point == point], "Setting", point) for point in points]
+        return tuple(itertools.chain(*grids))
+    return _grids(rows, "Method", "")
+
+
+def _grids(rows: Sequence[TableRow], head: str, title: str) -> tuple[Grid, ...]:
     import pandas as pd
 
-    settings = len(rows[0].labels) > 2 and len({row.point for row in rows}) == 1
-    head = "Setting" if settings else "Method"
-    frame = pd.DataFrame([(*_place(row, settings), _loss(row)) for row in rows], columns=[head, "point", "loss"])
+    frame = pd.DataFrame(
+        [(*_place(row, head == "Setting"), _loss(row)) for row in rows], columns=[head, "point", "loss"]
+    )
     points = frame.groupby(head, sort=False)["point"].agg(tuple)
     grids = []
     for across in points.unique():
         lines = points.index[points == across]
         wide = frame.pivot(index=head, columns="point", values="loss").loc[lines, list(across)].reset_index()
-        grids.append(Grid("", tuple(wide.columns), tuple(wide.itertuples(index=False, name=None))))
+        grids.append(Grid(title, tuple(wide.columns), tuple(wide.itertuples(index=False, name=None))))
+        title = ""
     return tuple(grids)
 
 

@@ -22,7 +22,7 @@ def _fragments(config: RunConfig) -> float | None:
 
 
 def _lag(config: RunConfig) -> float | None:
-    return None if config.sync is None else config.sync.every / config.steps
+    return None if config.sync is None or config.sync.flush == "last" else config.sync.every / config.steps
 
 
 NUMBERS: Mapping[str, Callable[[RunConfig], float | None]] = {

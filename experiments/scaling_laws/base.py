@@ -11,7 +11,7 @@ from dataclasses import replace
 from experiments.streaming import base as streaming
 from repro.spec.config import ModelConfig, OuterConfig, RunConfig
 from repro.spec.laws import BATCHES, RATES
-from repro.spec.scales import MINI_LEARNING_RATE, TOKENS_PER_PARAMETER, Setting, method_family
+from repro.spec.scales import TOKENS_PER_PARAMETER, Setting, tuned_rate, usual_batch
 
 #            layers, hidden dimension (F), heads
 LADDER = {
@@ -97,7 +97,7 @@ def rate_by_law(shape: ModelConfig, replicas: int) -> float:
     return 2 ** (round(2 * math.log2(law)) / 2)
 
 
-def scaled_batch(config: RunConfig, factor: float) -> Setting:
+def scaled_batch(config: RunConfig, factor: float, scale: str) -> Setting:
     """A miniature's setting at `factor` times the middle batch of its method; the rate goes with the batch's root."""
-    middle = GRID_BATCH * max(config.replicas, 2) // 2
-    return Setting(round(middle * factor), MINI_LEARNING_RATE[method_family(config)] * factor**0.5)
+    batch = round(factor * GRID_BATCH * max(config.replicas, 2) // 2)
+    return Setting(batch, tuned_rate(config) * (batch / usual_batch(replace(config, scale=scale))) ** 0.5)

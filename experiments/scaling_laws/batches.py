@@ -27,7 +27,7 @@ def grid_row(replicas: int, factor: float) -> Row:
     """A method at one batch; at toy size three batches of the first three methods show that it runs."""
     config = trained_config(SMALLEST, replicas, batch_factor=factor)
     toy = factor in (0.5, 1, 2) and replicas <= 2
-    own = {scale: scaled_batch(config, factor) for scale in ("mini", "smoke") if scale == "mini" or toy}
+    own = {scale: scaled_batch(config, factor, scale) for scale in ("mini", "smoke") if scale == "mini" or toy}
     return Row(batch_labels(replicas, factor), config, own, x=factor)
 
 

@@ -31,7 +31,7 @@ def times(multiplier: int) -> str:
 def overtrained_row(size: str, replicas: int, multiplier: int) -> Row:
     """A method at a budget; M = 4 is left out of the miniature."""
     config = trained_config(size, replicas, corpus="dolma", overtrain=multiplier)
-    own = {} if replicas in IN_MINIATURE else {"smoke": scaled_batch(config, 1)}
+    own = {} if replicas in IN_MINIATURE else {"smoke": scaled_batch(config, 1, "smoke")}
     return Row((size, replica_label(replicas), times(multiplier)), config, own, x=multiplier)
 
 

@@ -20,15 +20,19 @@ from experiments.streaming.base import (
 )
 from repro.spec.config import SyncConfig
 from repro.spec.experiment import Experiment, Row
-from repro.spec.scales import MINI_LEARNING_RATE, Setting
+from repro.spec.scales import Setting
 
 GLOBAL, LOCAL = "constant global batch", "constant local batch"
 REPLICAS = (2, 4, 8)
 MINI_GLOBAL = 8  # sequences a step in miniature where the global batch is constant
+MINI_RATE = {  # the best of experiments/streaming/tuning.py at this batch, by method and M
+    "diloco": {2: 2.0**-6, 4: 2.0**-6, 8: 2.0**-6},
+    "streaming": {2: 2.0**-6, 4: 2.0**-6, 8: 2.0**-6},
+}
 
 
-def _own(sync: SyncConfig) -> dict[str, Setting]:
-    rate = MINI_LEARNING_RATE["diloco" if sync.fragments.pattern == "whole" else "streaming"]
+def _own(sync: SyncConfig, replicas: int) -> dict[str, Setting]:
+    rate = MINI_RATE["diloco" if sync.fragments.pattern == "whole" else "streaming"][replicas]
     return {scale: Setting(MINI_GLOBAL, rate) for scale in ("mini", "smoke")}
 
 
@@ -40,7 +44,7 @@ EXPERIMENT = Experiment(
         Row(
             (f"{method}, {kind}", f"M = {replicas}"),
             c4(ABLATED, sync, replicas, c4(ABLATED, sync).batch if kind == GLOBAL else 0),
-            own=_own(sync) if kind == GLOBAL else {},
+            own=_own(sync, replicas) if kind == GLOBAL else {},
             x=replicas,
         )
         for kind in (GLOBAL, LOCAL)
@@ -52,8 +56,9 @@ EXPERIMENT = Experiment(
         ABLATION_NOTE,
         "M = 8 is in the text and not in the caption.",
         "The batch of M = 2 is its law's, to which the others' stand as the paper says; the inner learning rate is the "
-        "law's for each M, in miniature that of M = 2.",
-        f"In miniature the constant global batch is {MINI_GLOBAL} sequences, one for each of eight replicas.",
+        "law's for each M.",
+        f"In miniature the constant global batch is {MINI_GLOBAL} sequences, one for each of eight replicas; the inner "
+        "learning rate is the best for method, M and batch.",
     ),
     mini_model="45k",
 )

@@ -9,6 +9,7 @@ names a value which shrinks shows the one that is run: `relabelled`. Batch and p
 method and M, or by the row (`Setting`): of a run at paper scale it takes the tokens a parameter, and no other length.
 """
 
+import math
 import re
 from dataclasses import dataclass, replace
 
@@ -21,12 +22,12 @@ from repro.words import counted
 
 TOKENS_PER_PARAMETER = 20
 
-# mini size -> layers, FFN width, heads
+# mini size -> layers, FFN width, heads, sequences of the largest batch that is trained at it
 MINI_MODELS = {
-    "45k": (3, 96, 2),
-    "70k": (3, 128, 2),
-    "118k": (4, 160, 2),
-    "66k": (6, 96, 2),  # for what depends on the fragments: as many layer fragments as the paper's 500M has
+    "45k": (3, 96, 2, 8),
+    "70k": (3, 128, 2, 4),
+    "118k": (4, 160, 2, 4),
+    "66k": (6, 96, 2, 2),  # for what depends on the fragments: as many layer fragments as the paper's 500M has
 }
 MINI_LADDER = {"35M": "45k", "100M": "70k", "200M": "118k"}  # Table 5's first sizes
 MINI_LADDER |= {"90M": "70k", "180M": "118k"}  # the same models, as arXiv 2503.09799 calls them
@@ -34,17 +35,25 @@ SMALLEST_PARAMS = 45_312  # of the smallest miniature, by the rule
 SMOKE_LAYERS = {"45k": 2, "70k": 3, "118k": 4, "66k": 3}
 PAPER_FRAGMENT = 3  # layers a fragment, which becomes one in miniature
 MINI_VOCAB, MINI_SEQ = CORPORA["mini"].vocab, 128
-MINI_BATCH = 8  # sequences a step of data-parallel and of two replicas; more replicas keep their local batch
-# Peak rates chosen by experiments/streaming/tuning.py (results in data/results/mini.json, which a test compares).
-MINI_LEARNING_RATE = {"data-parallel": 2.0**-5, "diloco": 2.0**-6, "streaming": 2.0**-6}
+# Of each method with two replicas (data-parallel: of any), in sequences: the best of the grid of tuning.py in
+# experiments/streaming at the smallest size, as are the peak rates at each M (a test compares data/results/mini.json).
+MINI_BATCH = {"data-parallel": 2, "diloco": 2, "streaming": 2}
+MINI_LEARNING_RATE = {
+    "data-parallel": {1: 2.0**-6},
+    "diloco": {2: 2.0**-7, 4: 2.0**-5, 8: 2.0**-6},
+    "streaming": {2: 2.0**-6, 4: 2.0**-5, 8: 2.0**-6},
+}
+WARMUP_SHARE = 10  # a tenth of the steps, as 1,000 are of the paper's 35M with 20 tokens a parameter
+SMOKE_BATCH = 8  # sequences, of data-parallel and two replicas
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A miniature's global batch, in sequences over all replicas, and peak rate, where a row sets its own."""
+    """Batch and peak rate of a row that doesn't take the usual ones of its scale."""
 
-    batch: int
+    batch: int  # global: sequences over all replicas
     rate: float
+    seq_len: int = MINI_SEQ
 
 
 def at_scale(config: RunConfig, scale: str, mini_model: str = "", own: Setting | None = None) -> RunConfig | None:
@@ -65,14 +74,17 @@ def at_scale(config: RunConfig, scale: str, mini_model: str = "", own: Setting |
     size = mini_model or MINI_LADDER.get(config.model.size)
     if size is None:
         return None
-    mini = _mini(config, size, own or Setting(usual_batch(config), usual_mini_rate(config)))
+    usual = usual_batch(replace(config, scale=scale))
+    mini = _mini(config, size, own or Setting(usual, mini_rate(config, size)))
     return mini if scale == "mini" else _smoke(mini)
 
 
 def relabelled(text: str, paper: RunConfig, config: RunConfig) -> str:
-    """A label or sentence on a run of the paper as one on its counterpart: size, H, τ and layers of a fragment."""
+    """A label or sentence on a run of the paper as one on its counterpart: size, H, τ, fragment, batch, rate."""
     if text == paper.model.size:
         return config.model.size
+    if config.scale != "paper" and re.fullmatch(r"(.*, )?batch x [\d.]+, rate x [\d.]+", text):
+        return f"{config.batch} × {config.model.seq_len}, 2^{math.log2(config.inner.learning_rate):g}"
     if paper.sync is None or config.sync is None:
         return text
     values = (
@@ -88,10 +100,10 @@ def relabelled(text: str, paper: RunConfig, config: RunConfig) -> str:
 
 
 def _mini(config: RunConfig, size: str, setting: Setting) -> RunConfig:
-    layers, ffn_width, heads = MINI_MODELS[size]
-    model = ModelConfig(size, layers, ffn_width, heads, MINI_VOCAB, MINI_SEQ, compute_dtype="float32")
+    model = model_of(size, setting.seq_len)
     budget = round(config.tokens / config.model.params_by_rule)  # 20 in the main runs, more when overtrained
-    steps = round(budget * model.params_by_rule / (setting.batch * MINI_SEQ))
+    tokens = MINI_SEQ * steps_for(budget * model.params_by_rule, MINI_SEQ, MINI_MODELS[size][-1] * MINI_SEQ)
+    steps = tokens // (setting.batch * setting.seq_len)  # a grid may try batches that don't divide them
     return replace(
         config,
         scale="mini",
@@ -131,7 +143,7 @@ def _small(config: RunConfig, size: str, own: Setting | None) -> RunConfig:
 
 def _small_batch(model: ModelConfig, method: str, replicas: int) -> int:
     ratio = model.params_by_rule / SMALLEST_PARAMS
-    return small.carried_batch(MINI_BATCH, method, ratio) * max(replicas, 2) // 2
+    return small.carried_batch(MINI_BATCH[method], method, ratio) * max(replicas, 2) // 2
 
 
 def method_family(config: RunConfig) -> str:
@@ -142,18 +154,42 @@ def method_family(config: RunConfig) -> str:
 
 
 def usual_batch(config: RunConfig) -> int:
-    """The global batch of a run's miniature, in sequences: of data-parallel and M = 2 the same, then M times as many.
+    """The global batch of a run below paper scale, in sequences, by method and M.
 
-    Each replica has at least a sequence.
+    More than two replicas keep the local batch of two, as in Tables 6 and 7 and Figure 12 (b).
     """
     if config.scale == "small":
         return _small_batch(config.model, method_family(config), config.replicas)
-    return MINI_BATCH * max(config.replicas, 2) // 2
+    two = MINI_BATCH[method_family(config)] if config.scale == "mini" else SMOKE_BATCH
+    return two * max(config.replicas, 2) // 2
+
+
+def tuned_rate(config: RunConfig) -> float:
+    """The peak inner learning rate of a run's method and M at the smallest size below paper scale.
+
+    That of its M, or of the next smaller one tuned.
+    """
+    tuned = MINI_LEARNING_RATE[method_family(config)]
+    return tuned[max((m for m in tuned if m <= config.replicas), default=min(tuned))]
+
+
+def mini_rate(config: RunConfig, size: str) -> float:
+    """The peak inner learning rate of a run's miniature: tuned at the smallest size, and carried to others by N^-0.8.
+
+    Rounded to a power of √2.
+    """
+    return small.carried_rate(tuned_rate(config), model_of(size).params_by_rule / SMALLEST_PARAMS)
 
 
 def usual_mini_rate(config: RunConfig) -> float:
-    """The peak inner learning rate of a run's miniature."""
-    return MINI_LEARNING_RATE[method_family(config)]
+    """The peak inner learning rate of a run below paper scale: at toy size the tuned one."""
+    return mini_rate(config, config.model.size) if config.model.size in MINI_MODELS else tuned_rate(config)
+
+
+def model_of(size: str, seq_len: int = MINI_SEQ) -> ModelConfig:
+    """The model of a miniature."""
+    layers, ffn_width, heads, _ = MINI_MODELS[size]
+    return ModelConfig(size, layers, ffn_width, heads, MINI_VOCAB, seq_len, compute_dtype="float32")
 
 
 def usual_rate(config: RunConfig) -> float:
@@ -162,7 +198,7 @@ def usual_rate(config: RunConfig) -> float:
     At paper scale by the law of its replicas; else as tuned in miniature.
     """
     if config.scale == "small":
-        return small.carried_rate(usual_mini_rate(config), config.model.params_by_rule / SMALLEST_PARAMS)
+        return small.carried_rate(tuned_rate(config), config.model.params_by_rule / SMALLEST_PARAMS)
     if config.scale != "paper":
         return usual_mini_rate(config)
     return law_rate(config.model.params_by_rule, config.replicas if config.sync else DATA_PARALLEL)
@@ -172,7 +208,7 @@ def _mini_inner(config: RunConfig, rate: float, steps: int) -> InnerConfig:
     return replace(
         config.inner,
         learning_rate=rate,
-        warmup_steps=steps // 10,
+        warmup_steps=steps // WARMUP_SHARE,
         weight_decay=1 / steps,
     )
 
@@ -182,10 +218,14 @@ def _has_mini_fragments(sync: SyncConfig) -> bool:
 
 
 def _mini_sync(sync: SyncConfig | None) -> SyncConfig | None:
-    """A third of the paper's layers a fragment: its default of 3 becomes 1."""
-    if sync is None or sync.fragments.pattern == "whole":
-        return sync
-    return _cut(sync, sync.fragments.layers // PAPER_FRAGMENT)
+    """A third of the paper's layers a fragment, so that its 3 become 1, and a flush after the last step.
+
+    At paper scale what the last rounds haven't brought is under a hundredth of the run; in miniature it is a tenth.
+    """
+    if sync is None:
+        return None
+    last = replace(sync, flush="last")
+    return last if sync.fragments.pattern == "whole" else _cut(last, sync.fragments.layers // PAPER_FRAGMENT)
 
 
 def _cut(sync: SyncConfig, size: int) -> SyncConfig:
@@ -197,7 +237,7 @@ def _smoke(mini: RunConfig) -> RunConfig:
     """Seconds on one core: 24 steps at the usual batch, H of 6 or 12 and a τ below it."""
     layers = SMOKE_LAYERS[mini.model.size]
     model = ModelConfig(f"{2 + layers}k", layers, 64, 1, CORPORA["smoke"].vocab, 16, compute_dtype="float32")
-    steps = 24 * MINI_BATCH // mini.batch
+    steps = 24 * SMOKE_BATCH // mini.batch
     return replace(
         mini,
         scale="smoke",

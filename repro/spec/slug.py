@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from repro.corpora import CORPORA
 from repro.spec.config import CodecConfig, FragmentConfig, OuterConfig, RunConfig
 from repro.spec.laws import DATA_PARALLEL, law_batch_tokens
-from repro.spec.scales import PAPER_FRAGMENT, TOKENS_PER_PARAMETER, usual_batch, usual_rate
+from repro.spec.scales import MINI_SEQ, PAPER_FRAGMENT, TOKENS_PER_PARAMETER, usual_batch, usual_rate
 
 FORMAT_CODES = {"float32": "f32", "bfloat16": "bf16", "float8_e4m3": "e4m3", "float8_e5m2": "e5m2"}
 DROP_CODES = {"feddropout": "fd", "dare": "da", "topk": "tk", "ties": "ti"}
@@ -39,7 +39,7 @@ DELAY = {"diloco": 0, "stream": 1}
 MIX = {"diloco": 0.0, "stream": 0.5}
 SEQUENCE = {"c4": 1_024, "dolma": 2_048}  # of the main runs
 EVERY = "h30"  # which most have
-FLUSH = {"paper": "none", "mini": "none", "small": "none", "smoke": "none"}  # of the main runs of a scale
+FLUSH = {"paper": "none", "mini": "last", "small": "last", "smoke": "last"}  # of the main runs of a scale
 FLUSH_CODES = {"last": "fl", "none": "nf"}
 RATE, MOMENTUM = 0.4, 0.9  # of the outer optimiser
 
@@ -105,7 +105,8 @@ def _run(config: RunConfig) -> Iterator[str]:
     if config.sync is not None:
         yield _outer(config.sync.outer)
         yield "" if config.sync.flush == FLUSH[config.scale] else FLUSH_CODES[config.sync.flush]
-    length = SEQUENCE.get(config.corpus, model.seq_len) if config.scale == "paper" else model.seq_len
+    usual_length = {"paper": SEQUENCE.get(config.corpus, model.seq_len), "mini": MINI_SEQ}
+    length = usual_length.get(config.scale, model.seq_len)
     yield "" if model.seq_len == length else f"q{model.seq_len}"
     rate = round(config.inner.learning_rate / usual_rate(config), 6)
     yield "" if rate == 1 else f"r{_number(rate)}"

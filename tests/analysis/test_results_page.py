@@ -27,6 +27,16 @@ def test_the_page_is_what_the_command_writes(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["results.md"]
 
 
+def test_the_table_of_the_miniature_is_what_the_command_writes(tmp_path: Path):
+    """Where it differs: make miniature."""
+    build_item("miniature", "mini", None, tmp_path / "runs", tmp_path)
+    written = (tmp_path / "miniature.md").read_text(encoding="utf-8")
+    assert written == (ROOT / "docs" / "miniature.md").read_text(encoding="utf-8")
+    cells = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ") for line in written.splitlines()}
+    assert cells["rounds of H = 100"][1] == "36" and cells["rounds of H = 30"][1] == "120"  # of 3,600 steps
+    assert cells["warm-up over T"][1] == "10 %" and cells["fragments"][4:] == ["3", "7", "13"]
+
+
 def test_every_collected_run_stands_in_the_page():
     """Its counts of runs and evaluations; a mean of three seeds is that of the three records."""
     page, stored = PAGE.read_text(encoding="utf-8"), records("mini")
@@ -39,9 +49,14 @@ def test_every_collected_run_stands_in_the_page():
     runs = [
         r for r in stored if r["config"]["replicas"] == 8 and r["config"]["sync"]["fragments"]["pattern"] == "whole"
     ]
-    for batch in {r["config"]["batch"] for r in runs}:  # Figure 12: the global batch constant, or the local one
-        losses = [r["summary"]["validations"]["outer-512"]["loss"] for r in runs if r["config"]["batch"] == batch]
-        assert f"| {np.mean(losses):.3f} ± {np.std(losses, ddof=1):.3f} ({len(losses)}) |\n" in page
+    for rate in {r["config"]["inner"]["learning_rate"] for r in runs}:  # Figure 12 and the grid
+        losses = [
+            r["summary"]["validations"]["outer-512"]["loss"]
+            for r in runs
+            if r["config"]["inner"]["learning_rate"] == rate
+        ]
+        spread = f" ± {np.std(losses, ddof=1):.3f} ({len(losses)})" if len(losses) > 1 else ""
+        assert f"| {np.mean(losses):.3f}{spread} |" in page
 
 
 def _rows(page: str, title: str) -> list[str]:
@@ -56,11 +71,11 @@ def test_readme_has_the_table_and_its_order():
     losses = {row[0].removeprefix("| "): [float(cell.rstrip(" |")) for cell in row[1:]] for row in rows}
     dp, diloco, often, rarely = losses.values()
     assert list(losses) == ["Data-Parallel", "DiLoCo H=30", "Streaming H=30", "Streaming H=100"]
-    assert all(a < b < c < d for a, b, c, d in zip(dp, often, rarely, diloco, strict=True))
+    assert all(a < b < c < d for a, b, c, d in zip(dp, often, diloco, rarely, strict=True))
     cells = {cell.row: cell.value for cell in load_cells("table5") if cell.column == "Eval Loss"}
     for name, ours in zip((DILOCO_30, STREAM_30, STREAM_100), (diloco, often, rarely), strict=True):
         theirs = [cells[f"{size} | {name}"] - cells[f"{size} | {DP}"] for size in ("35M", "100M", "200M")]
-        assert min(a - b for a, b in zip(ours, dp, strict=True)) > 3 * max(theirs)
+        assert min(a - b for a, b in zip(ours, dp, strict=True)) > 1.5 * max(theirs)
 
 
 def test_readme_shows_real_output(tmp_path: Path):

@@ -374,7 +374,7 @@ def test_collect_keeps_a_result_of_a_newer_version(tmp_path: Path):
 
 def test_every_collected_record_says_its_version():
     made = [validation for record in records("mini") for validation in record["summary"]["validations"].values()]
-    assert {validation["metric_version"] for validation in made} == {1}
+    assert {validation["metric_version"] for validation in made} == {2}
 
 
 SPECS = {experiment.name: experiment for experiment in trained("all")}

@@ -11,6 +11,7 @@ import pytest
 from fabricated import finish, validations
 
 from experiments.registry import load as load_experiment
+from experiments.streaming.figure12 import MINI_GLOBAL, MINI_RATE
 from repro.errors import UserError
 from repro.files import write_json
 from repro.results import collected
@@ -19,7 +20,7 @@ from repro.results.read import Result, collect
 from repro.spec.config import RunConfig
 from repro.spec.experiment import PlannedRun, expand, unique
 from repro.spec.identity import from_json
-from repro.spec.scales import MINI_LEARNING_RATE, method_family
+from repro.spec.scales import MINI_BATCH, MINI_LEARNING_RATE, MINI_SEQ, SMALLEST_PARAMS, method_family
 
 
 def finished(index: int = 0, dirty: bool = False, **changes) -> Result:
@@ -118,11 +119,10 @@ def test_a_run_without_the_validation_that_is_declared_is_not_shown(tmp_path, ca
     assert f"evaluate {run.run_id} --windows 32 --parameters outer" in capsys.readouterr().err
 
 
-def test_every_collected_result_says_its_earlier_id():
-    for name in ("mini", "compiled"):
-        runs = json.loads(archive_path(name).read_text(encoding="utf-8"))["runs"]
-        before = [run["id_before"] for run in runs]
-        assert len(set(before)) == len(before) and all(re.fullmatch(r"[a-z0-9-]+-[0-9a-f]{8}", name) for name in before)
+def test_every_compiled_result_says_its_earlier_id():
+    runs = json.loads(archive_path("compiled").read_text(encoding="utf-8"))["runs"]
+    before = [run["id_before"] for run in runs]
+    assert len(set(before)) == len(before) and all(re.fullmatch(r"[a-z0-9-]+-[0-9a-f]{8}", name) for name in before)
 
 
 def test_what_is_not_run_is_filled_from_the_collected(tmp_path):
@@ -156,18 +156,35 @@ def _summary(run: PlannedRun) -> dict:
     return {"run_id": run.run_id, "steps": config.steps, "tokens": config.tokens, **validations(config, outer=3.0)}
 
 
-def test_the_mini_rates_are_the_best_of_the_committed_grid():
-    """Per family, the mean over its methods of the loss at the paper's outer settings is least at the chosen rate."""
-    stored = load_records(archive_path("mini"))
-    losses = {name: record["summary"]["validations"]["outer-512"]["loss"] for name, record in stored.items()}
-    found: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+def tuned_losses() -> dict[tuple[str, int], dict[tuple[int, float], float]]:
+    """The grid at the smallest size and the paper's outer settings: by method and M, the loss by batch and rate."""
+    stored, losses = load_records(archive_path("mini")), defaultdict(dict)
     for run in unique(expand(load_experiment("tuning"), "mini")):
-        outer = run.config.sync.outer if run.config.sync else None
-        if outer is None or (outer.learning_rate, outer.momentum) == (0.4, 0.9):
-            found[method_family(run.config)][run.config.inner.learning_rate].append(losses[run.run_id])
-    best = {family: min(rates, key=lambda rate: sum(rates[rate])) for family, rates in found.items()}
-    assert best == MINI_LEARNING_RATE
-    assert all(len(rates) == 5 for rates in found.values())
+        config = run.config
+        outer = config.sync.outer if config.sync else None
+        usual = outer is None or (outer.learning_rate, outer.momentum) == (0.4, 0.9)
+        own = config.model.params_by_rule == SMALLEST_PARAMS and config.model.seq_len == MINI_SEQ and usual
+        if own and (config.sync is None or config.sync.every == 30) and run.run_id in stored:
+            loss = stored[run.run_id]["summary"]["validations"]["outer-512"]["loss"]
+            losses[method_family(config), config.replicas][config.batch, config.inner.learning_rate] = loss
+    return losses
+
+
+def test_batches_and_rates_of_miniatures_are_the_best_of_the_committed_grid():
+    """By method and M, of what is collected; the rates beside the chosen one are, so that the best lies inside."""
+    losses = tuned_losses()
+    assert {("data-parallel", 1), ("diloco", 2), ("streaming", 2)} <= losses.keys()
+    for (family, replicas), grid in losses.items():
+        batch, rate = MINI_BATCH[family] * max(replicas, 2) // 2, MINI_LEARNING_RATE[family][replicas]
+        assert min(grid, key=grid.__getitem__) == (batch, rate)
+        assert {(batch, rate / 2), (batch, 2 * rate)} <= grid.keys()
+
+
+def test_the_constant_global_batch_of_figure_12_takes_its_best_rate():
+    for (family, replicas), grid in tuned_losses().items():
+        at_8 = {rate: loss for (batch, rate), loss in grid.items() if batch == MINI_GLOBAL}
+        if family in MINI_RATE and len(at_8) > 1:
+            assert min(at_8, key=at_8.__getitem__) == MINI_RATE[family][replicas]
 
 
 def test_two_at_once_lose_nothing_of_each_other(tmp_path, monkeypatch):

@@ -1,25 +1,86 @@
 """Miniatures: what of a run at paper scale they follow, and what they don't."""
 
+import math
+from collections import defaultdict
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
-from experiments.registry import experiment_names, load
-from repro.spec.experiment import Experiment, expand, vary
-from repro.spec.scales import at_scale
+from experiments.registry import experiment_names, load, trained
+from repro.spec.experiment import Experiment, PlannedRun, expand, vary
+from repro.spec.scales import MINI_MODELS, SMOKE_BATCH, at_scale, mini_rate
 
 ROWS = {name: load(name).rows for name in ("table5", "table7", "figure12")}
+GRID = "tuning"  # tries other batches on purpose
+
+
+def mini_runs() -> list[PlannedRun]:
+    return [run for spec in trained("all") if spec.name != GRID for run in expand(spec, "mini")]
 
 
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("scale", ["mini", "smoke"])
 def test_a_miniature_takes_no_batch_steps_or_rate_of_paper_scale(name: str, scale: str):
-    """A run of as many tokens in other steps, at another rate and warm-up, has the same miniature."""
+    """Equal tokens in other steps, at another rate and warm-up, make the same miniature."""
     for row in ROWS[name]:
         paper = row.config
         moved = replace(paper, batch=4 * paper.batch, steps=paper.steps // 4)
         moved = vary(moved, inner__learning_rate=0.5, inner__warmup_steps=7, inner__weight_decay=0.1)
         assert at_scale(moved, scale, "45k") == at_scale(paper, scale, "45k") is not None
+
+
+def test_all_miniatures_of_a_size_and_budget_see_the_same_tokens_and_h_divides_their_steps():
+    tokens: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for run in mini_runs():
+        config = run.config
+        budget = config.tokens / config.model.params_by_rule
+        tokens[config.model.size, min((20, 80, 200), key=lambda b: abs(math.log(b / budget)))].add(config.tokens)
+        assert config.steps % 300 == 0 and all(config.steps % every == 0 for every in (30, 50, 100))
+    assert {key: len(value) for key, value in tokens.items()} == dict.fromkeys(tokens, 1)
+    for (size, budget), (seen,) in tokens.items():
+        largest = 128 * MINI_MODELS[size][-1]
+        params = next(r.config.model.params_by_rule for r in mini_runs() if r.config.model.size == size)
+        off = [abs(n * 300 * largest - budget * params) for n in range(1, 60)]
+        assert abs(seen - budget * params) == min(off)
+
+
+def test_the_largest_batch_of_a_size_is_that_of_its_rows():
+    largest: dict[str, int] = defaultdict(int)
+    for run in mini_runs():
+        largest[run.config.model.size] = max(largest[run.config.model.size], run.config.batch)
+    assert largest == {size: shape[-1] for size, shape in MINI_MODELS.items()}
+
+
+def test_batches_are_multiples_of_m_and_more_replicas_keep_the_local_one():
+    for run in mini_runs():
+        config = run.config
+        assert config.batch % config.replicas == 0
+        if "constant global batch" in run.row:
+            assert config.batch == 8
+        else:
+            assert config.batch == max(config.replicas, 2)
+
+
+def test_the_rate_falls_with_size_as_the_laws_have_it():
+    """N^-0.8, to the nearest power of √2."""
+    config = ROWS["table5"][0].config
+    params = {"45k": 45_312, "70k": 69_632, "118k": 117_760}
+    tuned = mini_rate(config, "45k")
+    for size, n in params.items():
+        exact = tuned * (n / params["45k"]) ** -0.8
+        assert abs(math.log2(mini_rate(config, size) / exact)) <= 0.25 + 1e-9
+        assert (2 * math.log2(mini_rate(config, size))).is_integer()
+
+
+def test_the_warm_up_is_a_tenth_as_at_35m():
+    for run in mini_runs():
+        assert Fraction(run.config.inner.warmup_steps, run.config.steps) == Fraction(1, 10)
+
+
+def test_toy_size_keeps_its_own_batch():
+    config = at_scale(ROWS["table5"][1].config, "smoke")
+    assert config is not None and config.batch == SMOKE_BATCH
 
 
 SMALL = {run.row: run.config for run in expand(load("table5"), "small")}

@@ -32,14 +32,14 @@ def call_the_rest(root: Path) -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         plot = ["--plot", str(Path(folder) / "forecast.png")]
         empty = ["build", "figure12", "--scale", "paper", "--own", "--root", folder, "--out", folder]
-        results = ["build", "results", "--out", folder]
+        pages = [["build", page, "--out", folder] for page in ("results", "miniature")]
         plans = [
             ["plan", name, "--scale", "paper", *form]
             for name in ("table5", "table2", "all")
             for form in ([], ["--json"])
         ]
         simulated = [["simulate", "--table4"], ["simulate", "--table4", "--json"], [*SIMULATE, *plot]]
-        for words in (*plans, *simulated, empty, results):
+        for words in (*plans, *simulated, empty, *pages):
             if code := repro(words):
                 raise SystemExit(f"{' '.join(words)} ended with {code}")
     for displayed in (show("table3", root, 1, "smoke"), scoreboard(["table3"], root, 1)):
