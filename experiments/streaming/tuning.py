@@ -12,12 +12,13 @@ the other rows are left out.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from experiments.streaming.base import DP, c4, data_parallel, diloco, streaming
 from experiments.streaming.table5 import DILOCO_30, STREAM_30, STREAM_100
 from repro.spec.config import OuterConfig, RunConfig
 from repro.spec.experiment import Experiment, Row, vary
-from repro.spec.scales import MINI_LADDER, MINI_SEQ, SMOKE_BATCH, Setting, mini_rate, tuned_rate, usual_batch
+from repro.spec.scales import MINI_LADDER, MINI_SEQ, SMOKE_BATCH, Setting, at_scale, mini_rate, tuned_rate, usual_batch
 
 SIZE, LARGER = "35M", "200M"
 REPLICAS = (2, 4, 8)
@@ -26,6 +27,7 @@ RATES = {0.25: 2**-8, 0.5: 2**-7, 1.0: 2**-6, 2.0: 2**-5, 4.0: 2**-4}  # of the 
 SHORT = 64  # tokens of a shorter sequence in miniature
 OUTER_GRID = tuple((rate, momentum) for rate in (0.2, 0.4, 0.8) for momentum in (0.6, 0.9))
 USUAL_OUTER = (0.4, 0.9)
+SMALL_FACTORS = ((1.0, 1.0), (2.0, 1.0), (1.0, 2.0))  # of batch and rate, at scale small
 SMOKE_FACTORS, SMOKE_OUTER = (1.0, 2.0), (STREAM_30, 0.2, 0.6)  # of the grid at scale smoke
 
 Method = tuple[str, RunConfig]
@@ -51,7 +53,17 @@ def grid_rows(method: Method) -> Iterator[Row]:
         for rate_factor, rate in RATES.items():
             if batch % config.replicas == 0:
                 smoke = config.replicas <= 2 and batch_factor == 1 and rate_factor in SMOKE_FACTORS
-                yield _row(SIZE, method, batch_factor, rate_factor, Setting(batch, rate), smoke)
+                row = _row(SIZE, method, batch_factor, rate_factor, Setting(batch, rate), smoke)
+                yield _at_small(row) if config.replicas <= 2 and (batch_factor, rate_factor) in SMALL_FACTORS else row
+
+
+def _at_small(row: Row) -> Row:
+    """At scale small too: what is carried there (the run of Table 5), and twice its batch or rate."""
+    batch_factor, rate_factor = (float(part.rpartition(" ")[2]) for part in row.labels[-1].split(", "))
+    usual = at_scale(next(config for name, config in GRID if name == row.labels[1]), "small")
+    assert usual is not None, "the smallest size is of that ladder"
+    setting = Setting(int(usual.batch * batch_factor), usual.inner.learning_rate * rate_factor)
+    return replace(row, own={**row.own, "small": setting}, small=1)
 
 
 def short_rows(method: Method) -> Iterator[Row]:

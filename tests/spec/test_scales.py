@@ -124,7 +124,7 @@ def test_what_is_trained_at_scale_small() -> None:
             seeds[name, run.config.model.size] = max(seeds.get((name, run.config.model.size), 0), run.config.seed + 1)
     assert seeds == {
         (name, size): count for name in ("figure5", "table5") for size, count in (("250k", 3), ("500k", 1), ("1M", 1))
-    } | {("figure11", "250k"): 1, ("table6", "250k"): 1}
+    } | {("figure11", "250k"): 1, ("table6", "250k"): 1, ("tuning", "250k"): 1}
     assert [run.row for run in expand(load("figure11"), "small")] == ["Precision | float32", "Precision | e3m0"]
     assert {(run.config.replicas, run.config.batch) for run in expand(load("table6"), "small")} == {
         (m, SMALL["250k | DiLoCo H=30"].batch * m // 2) for m in (2, 4)
