@@ -24,7 +24,7 @@ from analysis.paper.deciding import Judgement
 from analysis.paper.published import Published, verdict
 from analysis.paper.statements import quoted
 from analysis.tables.rows import LABELS, LOSS, TableRow
-from analysis.tables.scores import difference
+from analysis.tables.score_statistics import difference
 from experiments.registry import paper_of
 from repro.evaluation.tasks import TABLE_METRIC
 from repro.spec.experiment import Claim, Experiment, Kind, Pair, Points, Side

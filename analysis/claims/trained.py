@@ -12,8 +12,8 @@ from analysis.claims.evidence import View
 from analysis.claims.judging import Finding, Number, corrected
 from analysis.paper.statements import Statement, statements
 from analysis.render import Grid
+from analysis.tables.contents import Table
 from analysis.tables.rows import short_method
-from analysis.tables.tables import Table
 from experiments.papers import DEFAULT
 from experiments.registry import load, paper_of
 from repro.spec.experiment import Experiment

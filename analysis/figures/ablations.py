@@ -24,8 +24,8 @@ from analysis.figures.series import (
 )
 from analysis.figures.style import GREEN, GREY, ORANGE, PURPLE, RED, STYLE, column, legend_below, not_run
 from analysis.paper.published import Published, by_place
+from analysis.tables.contents import Table
 from analysis.tables.rows import TableRow
-from analysis.tables.tables import Table
 from experiments.streaming.figure11 import DROPS, PRECISION
 from experiments.streaming.figure12 import GLOBAL, LOCAL
 from repro.evaluation.tasks import TABLE_METRIC

@@ -14,8 +14,8 @@ from analysis.figures.series import Value, hellaswag, loss, scale_words
 from analysis.figures.style import MARKS, SCALING, STYLE, not_run, page_wide
 from analysis.paper.fits import Line, published_points
 from analysis.paper.published import by_place
+from analysis.tables.contents import Slope, Table
 from analysis.tables.rows import SCORES, TableRow
-from analysis.tables.tables import Slope, Table
 from repro.evaluation.tasks import TABLE_METRIC
 
 

@@ -9,8 +9,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from analysis.figures.style import not_run
+from analysis.tables.contents import Table
 from analysis.tables.rows import LOSS, TableRow
-from analysis.tables.tables import Table
 from repro.evaluation.tasks import TABLE_METRIC
 
 Value = Callable[[TableRow], tuple[float, float | None] | None]  # (mean, error) of a row; None where there is nothing

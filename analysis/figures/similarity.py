@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from analysis.figures.series import scale_words
 from analysis.figures.style import STYLE, TEXT_IN, column, legend_below, not_run
+from analysis.tables.contents import Table
 from analysis.tables.rows import TableRow
 from analysis.tables.similarity import Series, fragments, layer
-from analysis.tables.tables import Table
 from repro.results.read import Result
 
 BINS = 40  # of training: each point is the mean over the sends in one

@@ -20,8 +20,8 @@ from analysis.claims.trained import judgement_grids
 from analysis.pages import report
 from analysis.paper.statements import Statement
 from analysis.render import Document, Grid, Notes
-from analysis.tables.tables import table_of
-from analysis.tables.views import document
+from analysis.tables.contents import table_of
+from analysis.tables.layout import document
 from experiments.papers import DEFAULT
 from experiments.registry import in_order, item, load
 from repro.errors import UserError

@@ -18,8 +18,8 @@ from analysis.pages.stamps import code_digest, digest
 from analysis.paper.plan import plan_text
 from analysis.paper.statements import statements
 from analysis.render import Document
-from analysis.tables.tables import Table, table_of
-from analysis.tables.views import COLUMNS, csv_rows, document
+from analysis.tables.contents import Table, table_of
+from analysis.tables.layout import COLUMNS, csv_rows, document
 from experiments.papers import DEFAULT
 from experiments.registry import experiment_names, in_order, load, trained
 from repro.errors import UserError, check_known

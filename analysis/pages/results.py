@@ -15,9 +15,9 @@ from analysis import render
 from analysis.claims.board import MINI, Decision, board_document, decide_all, standing
 from analysis.claims.evidence import gather
 from analysis.render import Document, Grid, Notes
-from analysis.tables import score_views, similarity
+from analysis.tables import score_layout, similarity
+from analysis.tables.contents import Table, table_of
 from analysis.tables.rows import LABELS, LOSS, TableRow
-from analysis.tables.tables import Table, table_of
 from experiments.registry import load, trained
 from repro.evaluation.tasks import TABLE_METRIC
 from repro.files import write_bytes
@@ -86,7 +86,7 @@ def _of_item(table: Table, losses: bool) -> Iterator[Grid | Notes]:
         first, *others = _crossed([row for row in table.rows if row.results])
         yield replace(first, title=": ".join(filter(None, (place, table.experiment.title, first.title))))
         yield from others
-    scores = score_views.score_grids(table, (TABLE_METRIC,)) if losses else ()
+    scores = score_layout.score_grids(table, (TABLE_METRIC,)) if losses else ()
     for section in (*scores, *similarity.sections(table)):
         title = section.title and f"{place}, {section.title[0].lower()}{section.title[1:]}"
         yield replace(section, title=title)

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import analysis
-from analysis.tables.tables import Table
+from analysis.tables.contents import Table
 
 SUITE = Path(analysis.__path__[0]).parent
 PACKAGES = ("analysis", "experiments", "repro")

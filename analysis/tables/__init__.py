@@ -1,1 +1,1 @@
-"""Tables: ours beside the published cells, each difference with its judgement."""
+"""Tables of trained runs: `contents` puts the published cells beside our `rows`, `layout` writes both out."""

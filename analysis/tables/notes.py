@@ -6,9 +6,9 @@ from typing import Any
 
 from analysis.paper.assumptions import footnotes
 from analysis.render import Notes
-from analysis.tables import score_views
+from analysis.tables import score_layout
+from analysis.tables.contents import Table
 from analysis.tables.rows import TableRow, short_method
-from analysis.tables.tables import Table
 from experiments.registry import item, paper_of
 from experiments.streaming.base import OUTER
 from repro.results.read import Result
@@ -88,7 +88,7 @@ def legend(table: Table) -> Iterator[str]:
     if any(row.ours for row in table.rows):
         yield "*: a point that the paper's text doesn't name."
     yield from _diverged(table)
-    yield from score_views.score_legend(table)
+    yield from score_layout.score_legend(table)
     if table.scale == "paper" and table.cells:
         yield (
             "Verdict on the loss, two-sided. Tolerance beyond the printed rounding: t s √(1 + 1/n), t Student's 97.5 % "

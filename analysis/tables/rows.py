@@ -11,7 +11,7 @@ from functools import cached_property
 
 from analysis.paper.deciding import slack
 from analysis.paper.published import Published, verdict
-from analysis.tables.scores import Score, gather_scores
+from analysis.tables.score_statistics import Score, gather_scores
 from repro.results.read import Result
 
 LABELS = " | "  # between the labels of a row
@@ -164,29 +164,6 @@ class TableRow:
         return "undecided (one seed)" if self.tolerance is None and word.startswith("deviates") else word
 
 
-def printed_rows(results: Iterable[Result], cells: Iterable[Published]) -> tuple[TableRow, ...]:
-    """A row for each printed row with a loss, in printed order."""
-    by_row: dict[str, dict[str, Published]] = {}
-    for cell in cells:
-        by_row.setdefault(cell.row, {})[cell.column] = cell
-    ours = grouped(results)
-    return tuple(_row(name, ours.get(name, ()), printed) for name, printed in by_row.items() if LOSS in printed)
-
-
-def own_rows(results: Iterable[Result], elsewhere: Mapping[str, Published]) -> tuple[TableRow, ...]:
-    """A row for each of the spec's that has runs; `elsewhere` has the loss that a table prints of the same run."""
-    beside = {paper_row: {LOSS: cell} for paper_row, cell in elsewhere.items()}
-    return tuple(_row(paper_row, by_seed, beside.get(paper_row, {})) for paper_row, by_seed in grouped(results).items())
-
-
-def grouped(results: Iterable[Result]) -> dict[str, tuple[Result, ...]]:
-    """Results by the paper's row, in the order of their seeds."""
-    by_row: dict[str, tuple[Result, ...]] = {}
-    for result in sorted(results, key=lambda r: r.run.config.seed):
-        by_row[result.run.paper_row] = (*by_row.get(result.run.paper_row, ()), result)
-    return by_row
-
-
 def heads(rows: Sequence[TableRow]) -> tuple[str, ...]:
     """The heads of the first columns of these rows."""
     return ("Size", "Method") if rows[0].sized else ("Method", "Point") if rows[0].point else ("Method",)
@@ -214,8 +191,3 @@ def own_points(rows: Iterable[TableRow], method: str) -> tuple[tuple[float, floa
         for row in done
         if row.flops is not None
     )
-
-
-def _row(paper_row: str, results: Sequence[Result], printed: Mapping[str, Published]) -> TableRow:
-    labels = results[0].run.labels if results else tuple(paper_row.split(LABELS))
-    return TableRow(labels, paper_row, tuple(results), printed)

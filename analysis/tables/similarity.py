@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from analysis.paper.published import Published, by_place, verdict
 from analysis.render import Grid, Notes
+from analysis.tables.contents import Table
 from analysis.tables.rows import TableRow, heads
-from analysis.tables.tables import Table
 from repro.results.read import Result
 
 EMBEDDING, WHOLE, LAYER = "embedding", "fragment", "layer "  # parts of a record
@@ -99,7 +99,7 @@ def sections(table: Table) -> Iterator[Grid | Notes]:
 
 
 def csv_lines(table: Table) -> Iterator[tuple[str, ...]]:
-    """Lines under the columns of `analysis.tables.views`."""
+    """Lines under the columns of `analysis.tables.layout`."""
     for row in table.rows if table.experiment.syncs else ():
         for measure in measures(table):
             by_seed = _by_seed(row, measure)

@@ -12,8 +12,8 @@ from analysis.figures.schedule import figure1, figure2
 from analysis.figures.series import CROSS, HOLLOW
 from analysis.paper import published as paper
 from analysis.tables import similarity
-from analysis.tables.tables import Table, table_of
-from analysis.tables.views import COLUMNS, csv_rows
+from analysis.tables.contents import Table, table_of
+from analysis.tables.layout import COLUMNS, csv_rows
 from experiments.registry import load
 from experiments.streaming import figure1 as spec1
 from experiments.streaming import figure2 as spec2

@@ -8,7 +8,7 @@ from fabricated import finish_all, planned
 from analysis.figures.scaling import figure5
 from analysis.figures.style import SCALING, image
 from analysis.paper import published
-from analysis.tables.tables import Table, table5
+from analysis.tables.contents import Table, table5
 from experiments.streaming.table5 import EXPERIMENT, METHODS
 from repro.results.read import Result, collect
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from analysis.figures import style
 from analysis.pages import ahead, report, stamps
 from analysis.pages.stamps import digest
-from analysis.tables.tables import table_of
+from analysis.tables.contents import table_of
 from experiments.registry import load
 from repro.results.read import Result
 from repro.spec.experiment import expand

@@ -12,8 +12,8 @@ from fabricated import finish, finish_all, planned
 from analysis.pages import report, stamps
 from analysis.pages.report import build_item
 from analysis.pages.stamps import PACKAGES, digest, sources
-from analysis.tables.tables import table_of
-from analysis.tables.views import COLUMNS
+from analysis.tables.contents import table_of
+from analysis.tables.layout import COLUMNS
 from experiments.registry import load
 from repro.errors import UserError
 from repro.results.read import Result
@@ -62,7 +62,7 @@ def test_a_figure_is_stamped_with_all_that_its_code_imports():
     ours = {path for path in imported if path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in PACKAGES}
     assert {path for path in ours if path.name != "__init__.py"} <= set(sources(module))
     stems = [{path.stem for path in sources(module)} for _, module in report.FIGURES.values()]
-    assert all({"fits", "rows", "scores", "tables", "series", "style"} <= found for found in stems)
+    assert all({"fits", "rows", "score_statistics", "contents", "series", "style"} <= found for found in stems)
     assert "similarity" in stems[-1]
 
 

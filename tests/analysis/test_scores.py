@@ -10,11 +10,11 @@ from fabricated import SHARES, evaluation, finish_all, keep, planned, summary
 
 from analysis.paper import published
 from analysis.render import WIDTH, terminal_text
+from analysis.tables.contents import Table, table5
+from analysis.tables.layout import COLUMNS, csv_rows, document
 from analysis.tables.rows import TableRow
-from analysis.tables.score_views import score_verdict
-from analysis.tables.scores import Score, difference, gather_scores
-from analysis.tables.tables import Table, table5
-from analysis.tables.views import COLUMNS, csv_rows, document
+from analysis.tables.score_layout import score_verdict
+from analysis.tables.score_statistics import Score, difference, gather_scores
 from experiments.streaming.base import DP
 from experiments.streaming.table5 import EXPERIMENT, STREAM_30
 from repro.errors import UserError

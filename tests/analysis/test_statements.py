@@ -44,7 +44,7 @@ from analysis.claims.judging import (
 from analysis.pages.report import build_item
 from analysis.paper import published, statements
 from analysis.paper.deciding import judge_order
-from analysis.tables.tables import table_of
+from analysis.tables.contents import table_of
 from experiments.papers import papers
 from experiments.registry import experiment_names, load
 from experiments.streaming import figure8

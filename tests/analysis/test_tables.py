@@ -9,8 +9,8 @@ import pytest
 from fabricated import finish, finish_all, invented_loss, planned, summary
 
 from analysis.paper import published
+from analysis.tables.contents import Table, runs_table, table5
 from analysis.tables.rows import TableRow
-from analysis.tables.tables import Table, runs_table, table5
 from experiments.streaming.table5 import DP, EXPERIMENT, STREAM_30, STREAM_100
 from repro.results.read import Result, collect
 

@@ -20,8 +20,8 @@ from fabricated import finish, planned
 from analysis.claims.trained import judgement_grids
 from analysis.paper.plan import plan_text
 from analysis.render import terminal_text as shown
-from analysis.tables.tables import table_of
-from analysis.tables.views import COLUMNS, csv_rows, document
+from analysis.tables.contents import table_of
+from analysis.tables.layout import COLUMNS, csv_rows, document
 from experiments.registry import load, trained
 from repro.corpus import smoke
 from repro.corpus.shards import TextDocument, write_manifest, write_shards

@@ -1,4 +1,4 @@
-"""What a table of trained runs looks like: its columns and CSV lines. Every view says its scale."""
+"""A table of trained runs written out: the columns of ours and the paper's, and CSV lines. It always says its scale."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,10 +8,10 @@ from analysis.paper.fits import Line
 from analysis.paper.published import Published, verdict
 from analysis.paper.simulated import Account
 from analysis.render import Document, Grid, Notes
-from analysis.tables import score_views, similarity
+from analysis.tables import score_layout, similarity
+from analysis.tables.contents import Table
 from analysis.tables.notes import closing, lead, legend
 from analysis.tables.rows import FLOPS, LABELS, LOSS, TableRow, heads, score_columns, short_method
-from analysis.tables.tables import Table
 from repro.evaluation.tasks import METRICS, TABLE_METRIC
 from repro.words import short as rounded
 
@@ -29,7 +29,7 @@ def document(
     sections: list[Grid | Notes] = [grid, Notes("", tuple(legend(table)))]
     if table.accounts:
         sections.append(_accounts(table.accounts))
-    sections += score_views.score_grids(table, (TABLE_METRIC,) if terminal else METRICS)
+    sections += score_layout.score_grids(table, (TABLE_METRIC,) if terminal else METRICS)
     sections += similarity.sections(table)
     sections += judgements
     if any(slope.ours or slope.paper for slope in table.slopes):
@@ -67,7 +67,7 @@ def _lines(table: Table) -> tuple[tuple[str, ...], ...]:
         elif cell.column == LOSS:
             lines.append(_loss_line(rows[cell.row]))
         else:
-            lines.append(score_views.csv_line(rows[cell.row], cell.column))
+            lines.append(score_layout.csv_line(rows[cell.row], cell.column))
     return tuple(lines)
 
 
@@ -75,7 +75,7 @@ def _own_lines(row: TableRow, scored: bool) -> Iterator[tuple[str, ...]]:
     yield _loss_line(row)
     for column in score_columns((row,)) if scored else ():
         if row.score(column, TABLE_METRIC) is not None:
-            yield score_views.csv_line(row, column)
+            yield score_layout.csv_line(row, column)
 
 
 def _loss_line(row: TableRow) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ def _grid(table: Table) -> Grid:
     rows = tuple(
         (
             *(*row.cells, _budget(row), *_loss(row)),
-            *(score_views.score_cell(row, column) for column in columns),
+            *(score_layout.score_cell(row, column) for column in columns),
             *_printed(row, columns),
             row.verdict,
         )
@@ -142,7 +142,7 @@ def _terminal_grid(table: Table) -> Grid:
     rows = tuple(
         (
             *(*row.cells, _budget(row), *_loss(row)),
-            *(score_views.short_cell(row, column) for column in columns),
+            *(score_layout.short_cell(row, column) for column in columns),
             *_printed(row, columns),
             row.verdict.replace("no paper verdict", "no verdict"),  # for the width; the heading says whose
         )

@@ -9,8 +9,8 @@ from analysis.claims.trained import judgement_grids
 from analysis.paper import published
 from analysis.paper.dimensionless import compared_numbers
 from analysis.render import WIDTH, latex, terminal_text
-from analysis.tables.tables import table5
-from analysis.tables.views import COLUMNS, csv_rows, document
+from analysis.tables.contents import table5
+from analysis.tables.layout import COLUMNS, csv_rows, document
 from experiments.streaming.base import DP
 from experiments.streaming.table5 import EXPERIMENT
 from repro.files import write_json

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from analysis.paper.published import verdict
 from analysis.render import Grid
+from analysis.tables.contents import Table
 from analysis.tables.rows import TableRow, heads, score_columns
-from analysis.tables.scores import Score, difference
-from analysis.tables.tables import Table
+from analysis.tables.score_statistics import Score, difference
 from experiments.streaming.base import DP
 from repro.evaluation.tasks import BOS_RULE, METRICS, TABLE_METRIC, TASKS
 
@@ -33,7 +33,7 @@ def short_cell(row: TableRow, column: str) -> str:
 
 
 def csv_line(row: TableRow, column: str) -> tuple[str, ...]:
-    """A line under the columns of `analysis.tables.views`; percent, as printed."""
+    """A line under the columns of `analysis.tables.layout`; percent, as printed."""
     printed = row.printed[column].text if column in row.printed else ""
     score = row.score(column, TABLE_METRIC)
     if score is None:

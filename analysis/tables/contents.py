@@ -1,18 +1,17 @@
-"""Tables of trained runs as data: ours over seeds, the paper's cells beside, verdicts, slopes and accounts.
+"""What stands in a table of trained runs: which published cell beside which run, then verdicts, slopes and accounts.
 
-Pure functions of results and published cells, one for each table of the paper; what they look like is
-`analysis.tables.views`.
-No pandas, no plotting, no JAX, so that a table of finished runs prints at once.
+Pure functions of results and published cells (`analysis.paper.published` reads them), one for each table of the paper;
+`analysis.tables.layout` writes it out. No pandas, no plotting, no JAX, so that a table of finished runs prints at once.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.laws.powers import Interval
 from analysis.paper.fits import Line, power_interval, power_law, published_points, semi_log
 from analysis.paper.published import Published, by_place, cells_of, load_cells
 from analysis.paper.simulated import Account, accounts_of
-from analysis.tables.rows import LOSS, SCORES, TableRow, own_points, own_rows, printed_rows
+from analysis.tables.rows import LABELS, LOSS, SCORES, TableRow, own_points
 from experiments.papers import DEFAULT
 from experiments.registry import load, paper_of
 from experiments.streaming.base import DP
@@ -151,6 +150,29 @@ def printed_elsewhere(experiment: Experiment, tables: Mapping[str, Sequence[Publ
     return {run.paper_row: losses[run.run_id] for run in runs if run.run_id in losses}
 
 
+def printed_rows(results: Iterable[Result], cells: Iterable[Published]) -> tuple[TableRow, ...]:
+    """A row for each printed row with a loss, in printed order."""
+    by_row: dict[str, dict[str, Published]] = {}
+    for cell in cells:
+        by_row.setdefault(cell.row, {})[cell.column] = cell
+    ours = grouped(results)
+    return tuple(_row(name, ours.get(name, ()), printed) for name, printed in by_row.items() if LOSS in printed)
+
+
+def own_rows(results: Iterable[Result], elsewhere: Mapping[str, Published]) -> tuple[TableRow, ...]:
+    """A row for each of the spec's that has runs; `elsewhere` has the loss that a table prints of the same run."""
+    beside = {paper_row: {LOSS: cell} for paper_row, cell in elsewhere.items()}
+    return tuple(_row(paper_row, by_seed, beside.get(paper_row, {})) for paper_row, by_seed in grouped(results).items())
+
+
+def grouped(results: Iterable[Result]) -> dict[str, tuple[Result, ...]]:
+    """Results by the paper's row, in the order of their seeds."""
+    by_row: dict[str, tuple[Result, ...]] = {}
+    for result in sorted(results, key=lambda r: r.run.config.seed):
+        by_row[result.run.paper_row] = (*by_row.get(result.run.paper_row, ()), result)
+    return by_row
+
+
 def _table(
     results: Sequence[Result],
     cells: Sequence[Published],
@@ -192,3 +214,8 @@ def _slopes(rows: Sequence[TableRow], cells: Sequence[Published], statements: Se
             )
         )
     return tuple(slopes)
+
+
+def _row(paper_row: str, results: Sequence[Result], printed: Mapping[str, Published]) -> TableRow:
+    labels = results[0].run.labels if results else tuple(paper_row.split(LABELS))
+    return TableRow(labels, paper_row, tuple(results), printed)
