@@ -14,7 +14,7 @@ PEERS = "repro/commands/peers/"
 # Public functions of one name, for one interface that several modules have.
 INTERFACES = {
     "add_arguments": r"repro/commands/\w+\.py",  # the options of a command
-    "main": r"(repro/.*|analysis/pages/ahead)\.py",  # where a command or a worker process begins
+    "main": r"repro/.*\.py|.*/pages/ahead\.py",  # where a command or a worker process begins
     "build": r"repro/corpus/.*\.py",  # the builder of a corpus
     "create": r"repro/launch/\w+\.py",  # an engine of `launch`
     "render": r"repro/launch/\w+\.py",
