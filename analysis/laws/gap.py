@@ -129,15 +129,15 @@ def gap_over_params(spec: Calculation, results: Results) -> Calculated:
 
 def _read(results: Results) -> list[Result]:
     """Table 5's finished runs at both ladders and the scale that is shown; a toy's alone where that is shown."""
-    shown = list(results("table5"))
-    scales = {result.run.config.scale for result in shown}
+    at_scale = list(results("table5"))
+    scales = {result.run.config.scale for result in at_scale}
     beside = () if "smoke" in scales else (scale for scale in LADDERS if scale not in scales)
-    every = [*shown, *(result for scale in beside for result in results("table5", scale))]
+    every = [*at_scale, *(result for scale in beside for result in results("table5", scale))]
     return [result for result in every if result.loss is not None and not result.diverged]
 
 
 def own_gaps(results: Iterable[Result], method: str) -> tuple[Gap, ...]:
-    """Of a method, by size from the smallest; those of a seed that lacks Data-Parallel are left out."""
+    """The gaps of a method, by size from the smallest; those of a seed that lacks Data-Parallel are left out."""
     by_size: dict[tuple[int, str, str], dict[str, dict[int, Result]]] = {}
     for result in results:
         config, name = result.run.config, result.run.paper_row.partition(" | ")[2]

@@ -34,7 +34,7 @@ def holding(hardware: Hardware, seats: Iterable[Mapping[str, str]]) -> Iterator[
 def _chips(hardware: Hardware, seats: Iterable[Mapping[str, str]]) -> list[str]:
     """Their names: those that the environments show, and all for a worker that is shown no fewer."""
     variable, names = visible(hardware, os.environ)
-    shown = [seat.get(variable) for seat in seats]
-    if None in shown:
+    visible_chips = [seat.get(variable) for seat in seats]
+    if None in visible_chips:
         return names or ["0"]
-    return sorted({chip for chips in shown if chips for chip in chips.split(",")})
+    return sorted({chip for chips in visible_chips if chips for chip in chips.split(",")})
