@@ -200,7 +200,7 @@ def _judged(method: str, size: str, line: GapLine | None) -> Line:
 
 
 def _row(judged: Line, lines: dict[str, GapLine]) -> tuple[str, ...]:
-    """The same for the table, with the ends of the interval."""
+    """The line as the table shows it, with the ends of the interval."""
     size, method = judged[0].split(" | ")
     params, span = model(size).params_by_rule, NOTHING
     if judged[3] and (width := lines[method].half_width(params)) is not None:
@@ -276,7 +276,7 @@ def _figure(gaps: dict[str, tuple[Gap, ...]], lines: dict[str, GapLine]) -> Any:
 
 
 def _heights(gaps: dict[str, tuple[Gap, ...]]) -> tuple[float, float]:
-    """Of the axis: room for every point of ours, whatever the interval of a line is."""
+    """The range of the axis: room for every point of ours, whatever the interval of a line is."""
     ours = [100 * math.expm1(gap.mean) for each in gaps.values() for gap in each]
     return min([-1.0, *ours]) - 1, max([2.0, *ours]) + 1
 

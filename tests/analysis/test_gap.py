@@ -70,7 +70,7 @@ def test_what_lies_beyond_the_margin_disagrees_and_what_scatters_is_undecided() 
 
 
 def gaps(sizes: int, seeds: int) -> tuple[Gap, ...]:
-    """Of so many sizes and seeds, drawn."""
+    """Points of so many sizes and seeds, drawn."""
     draw = np.random.default_rng(3)
     counts = np.geomspace(4.5e4, 1e6, sizes)
     return tuple(
