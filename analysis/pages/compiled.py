@@ -98,6 +98,8 @@ def compiled_document(title: str, compiled: Json, planned: Mapping[str, int]) ->
             f"{counted(others, 'run')} of these were compiled at a batch that they no longer have, and say so; what "
             "they send is the same, memory and work of a step are not.",
         )
+    if missing := planned.keys() - {run["run"] for run in runs}:
+        lead += (f"{counted(len(missing), 'run')} of the specs are not compiled yet: `make compile-paper MISSING=1`.",)
     sections: list[Grid | Notes] = [_placements(runs, planned)]
     if fitting := [run for run in runs if run["fits"]]:
         used = pd.json_normalize(fitting, "programs", ["run", "cycle", "usable_bytes"])

@@ -28,10 +28,9 @@ OTHER_BATCH = {name for name, run in RUNS.items() if of_another_batch(run, BATCH
 TABLE5 = {run.run_id for run in expand(load("table5"), "paper")}
 
 
-def test_every_run_of_the_paper_is_there_and_fits():
-    """A new spec may wait for `make compile-paper MISSING=1`."""
-    paper = [spec for spec in trained("all") if not spec.place.startswith("beyond")]
-    assert {run.run_id for spec in paper for run in expand(spec, "paper")} <= RUNS.keys() <= PLANNED.keys()
+def test_table_5_is_there_and_every_run_fits():
+    """The runs of a new or changed spec may wait for `make compile-paper MISSING=1`; the page says how many do."""
+    assert TABLE5 <= RUNS.keys() <= PLANNED.keys()
     assert all(run["fits"] for run in RUNS.values())
     largest = {name: max(p["memory"]["total"] for p in run["programs"]) for name, run in RUNS.items()}
     assert all(size <= RUNS[name]["usable_bytes"] for name, size in largest.items())
@@ -87,6 +86,8 @@ def test_it_is_shown():
     marked = {row[0] for row in shown.sections[0].rows if row[3].startswith("compiled at a batch of 2^")}
     assert marked == OTHER_BATCH
     assert not OTHER_BATCH or shown.lead[1].startswith(f"{len(OTHER_BATCH)} run")
+    waiting = len(PLANNED) - len(RUNS)
+    assert not waiting or shown.lead[-1].startswith(f"{waiting} run")
 
 
 def test_what_an_earlier_call_lacks_is_chosen(capsys: pytest.CaptureFixture[str], tmp_path: Path):
