@@ -155,9 +155,9 @@ def test_what_is_waited_for_does_not_overlap() -> None:
 @needs_libtpu
 @pytest.mark.slow
 def test_what_does_not_fit_says_by_how_much_and_what_would() -> None:
-    """35M of the paper at 64 sequences a chip of 16 GiB: microbatches are named, and compiled."""
+    """35M of the paper at four times its batch on chips of 16 GiB: microbatches are named, and compiled."""
     config = replace(data_parallel("35M"), model=replace(data_parallel("35M").model, layers=3))
-    config = replace(config, sync=streaming(30), replicas=2)
+    config = replace(config, sync=streaming(30), replicas=2, batch=256)
     asked = Overrides(microbatches=1, remat="none", attention="xla", outer_on_host=False)
     placed = replace(place(config, asked), resources=resources_for(config, 4, 2, asked=asked))
     found = compile_run(config, placed, pair(), Programs())
