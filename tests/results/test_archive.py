@@ -119,9 +119,9 @@ def test_a_run_without_the_validation_that_is_declared_is_not_shown(tmp_path, ca
     assert f"evaluate {run.run_id} --windows 32 --parameters outer" in capsys.readouterr().err
 
 
-def test_every_compiled_result_says_its_earlier_id():
+def test_compiled_results_of_earlier_ids_say_them():
     runs = json.loads(archive_path("compiled").read_text(encoding="utf-8"))["runs"]
-    before = [run["id_before"] for run in runs]
+    before = [run["id_before"] for run in runs if "id_before" in run]  # what is newer has had one id
     assert len(set(before)) == len(before) and all(re.fullmatch(r"[a-z0-9-]+-[0-9a-f]{8}", name) for name in before)
 
 
