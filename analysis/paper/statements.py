@@ -86,7 +86,8 @@ def quoted(reference: str, of: str = DEFAULT) -> Published:
     match = _REFERENCE.fullmatch(reference)
     if match is None:
         raise ValueError(f"{reference!r} is no place of a published cell: write {{item:row:column}}")
-    return cell(*match.group(1, 2, 3), of)
+    item, row, column = match.groups()
+    return cell(item, row, column, of)
 
 
 @cache
@@ -105,4 +106,4 @@ def _statement(fields: list[str], of: str, place: str) -> Statement:
 
 
 def _filled(template: str, of: str) -> str:
-    return _REFERENCE.sub(lambda match: cell(*match.group(1, 2, 3), of).text, template)
+    return _REFERENCE.sub(lambda match: quoted(match.group(), of).text, template)
