@@ -29,7 +29,7 @@ TABLE5 = {run.run_id for run in expand(load("table5"), "paper")}
 
 
 def test_every_run_of_the_paper_is_there_and_fits():
-    """Every table, figure and section has its records; our own specs and grids may wait for `make compile-paper MISSING=1`."""
+    """Every table, figure and section has its records; our own specs may wait for `make compile-paper MISSING=1`."""
     paper = [spec for spec in trained("all") if spec.place.startswith(("Table", "Figure", "section"))]
     assert len(paper) >= 15
     assert {run.run_id for spec in paper for run in expand(spec, "paper")} <= RUNS.keys() <= PLANNED.keys()
